@@ -78,7 +78,8 @@ Result<void> check_options(int64_t k, int64_t n, const QuantizeOptions& options)
     return make_error(kInvalid, "precision {} names no number format",
                       static_cast<int>(options.precision));
   }
-  const std::array<int64_t, 7> legal = {-1, 16, 32, 64, 128, 256, k};
+  // An empty K counts as one group of one channel, as in resolve().
+  const std::array<int64_t, 7> legal = {-1, 16, 32, 64, 128, 256, std::max<int64_t>(k, 1)};
   if (std::ranges::count(legal, options.group_size) == 0) {
     return make_error(
         kInvalid, "group_size is {}: known sizes are -1 (whole K), 16, 32, 64, 128, 256 and K ({})",

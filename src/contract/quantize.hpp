@@ -21,7 +21,7 @@ struct QuantizeOptions {
   gemm_dequant_strategy_t strategy = DEQUANT_STRATEGY_DEFAULT;  // defaults: types.h
   std::span<const float> channel_importance;  // [K] or empty: outlier channels are the largest;
                                               // empty: the channels with the largest weights
-  int64_t group_offset = 0;  // first k of this shard within the unsharded matrix
+  int64_t group_offset = 0;                   // first k of this shard within the unsharded matrix
 };
 
 struct QuantizeStats {

@@ -24,7 +24,9 @@ struct Tolerance {
         largest(base::find_format(output)->max_finite),
         saturates(base::is_fp8(output)) {}
 
-  double of(double magnitude) const { return (relative > 0 ? relative * magnitude : 0) + absolute; }
+  double of(double magnitude) const {
+    return (relative > 0 ? (relative + kReferenceError) * magnitude : 0) + absolute;
+  }
 };
 
 enum class Verdict { kInside, kOutside, kNonfinite };

@@ -25,9 +25,13 @@ struct ReferenceProblem {
   int64_t output_columns() const { return activation == GEMM_ACTIVATION_SWIGLU ? n / 2 : n; }
 };
 
+// What the reference itself can be off, of `magnitude`: its compensated sums are good to 2^-100, but
+// rounding them to double, alpha, beta, bias, activation and residual are up to eight roundings of
+// 2^-53. Comparisons grant it on top of a relative tolerance; it matters for FP64 results only.
+constexpr double kReferenceError = 0x1p-50;
+
 struct Reference {
-  // [m][n_out], good to about 2^-52 of `magnitude`: the sums are compensated (2^-100), the epilogue
-  // is evaluated in double. Not rounded to the output format.
+  // [m][n_out], good to kReferenceError of `magnitude`. Not rounded to the output format.
   std::vector<double> value;
   // [m][n_out], what relative errors are measured against: |alpha| (|A||B|) + |beta C0| + |bias| +
   // |residual|; with SWIGLU gate magnitude times up magnitude + |beta C0| + |residual|.
@@ -51,7 +55,8 @@ struct Comparison {
 };
 
 // `result` is the output decoded to double, [rows][columns]. An element is inside when
-// |c - ref| <= relative * magnitude + absolute. A NaN reference wants NaN, an infinite one the same
+// |c - ref| <= (relative + kReferenceError) * magnitude + absolute; with relative = 0 the reference
+// counts as exact. A NaN reference wants NaN, an infinite one the same
 // infinity or NaN, one beyond the output format its infinity or (FP8) its largest value: see the
 // table of docs/contract.md. Throws nothing; sizes must agree.
 Comparison compare(const std::vector<double>& result, const Reference& reference, int64_t rows,

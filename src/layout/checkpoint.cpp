@@ -243,21 +243,23 @@ void for_each_scale(const Checkpoint& c, Visitor visit) {
 
 void read_codes(const deepgemm_weight_tensors_t& t, const Checkpoint& c, QuantizedWeights& w) {
   const uint32_t mask = (1u << c.codes.bits) - 1;
-  for_each_value(c.codes, [&](int64_t row, int64_t col, int64_t word, int shift) {
-    const uint32_t code = load_word(t.weight, word, c.codes.word_bits) >> shift & mask;
-    w.codes[canonical_index(c.codes_transposed, c.n, row, col)] =
-        static_cast<uint8_t>(code ^ c.code_flip);
-  });
+  for_each_value(
+      c.codes, c.codes_transposed, [&](int64_t row, int64_t col, int64_t word, int shift) {
+        const uint32_t code = load_word(t.weight, word, c.codes.word_bits) >> shift & mask;
+        w.codes[canonical_index(c.codes_transposed, c.n, row, col)] =
+            static_cast<uint8_t>(code ^ c.code_flip);
+      });
 }
 
 void read_zeros(const deepgemm_weight_tensors_t& t, const Checkpoint& c, QuantizedWeights& w) {
   const uint32_t mask = (1u << c.zeros.bits) - 1;
-  for_each_value(c.zeros, [&](int64_t row, int64_t col, int64_t word, int shift) {
-    if (c.zeros_transposed && col >= c.groups) return;  // padding of AWQ_GEMV
-    const uint32_t stored = load_word(t.zeros, word, c.zeros.word_bits) >> shift & mask;
-    w.zeros[canonical_index(c.zeros_transposed, c.n, row, col)] =
-        static_cast<uint8_t>((stored + static_cast<uint32_t>(c.zero_bias)) & mask);
-  });
+  for_each_value(
+      c.zeros, c.zeros_transposed, [&](int64_t row, int64_t col, int64_t word, int shift) {
+        if (c.zeros_transposed && col >= c.groups) return;  // padding of AWQ_GEMV
+        const uint32_t stored = load_word(t.zeros, word, c.zeros.word_bits) >> shift & mask;
+        w.zeros[canonical_index(c.zeros_transposed, c.n, row, col)] =
+            static_cast<uint8_t>((stored + static_cast<uint32_t>(c.zero_bias)) & mask);
+      });
 }
 
 // Leaves g_idx empty where it says no more than group_size does.
@@ -373,11 +375,12 @@ base::Result<void> check_holds(const QuantizedWeights& w, const deepgemm_weight_
 void write_codes(const QuantizedWeights& w, const deepgemm_weight_tensors_t& t,
                  const Checkpoint& c) {
   std::memset(t.weight, 0, static_cast<size_t>(c.codes.bytes()));
-  for_each_value(c.codes, [&](int64_t row, int64_t col, int64_t word, int shift) {
-    const uint32_t code =
-        w.codes[canonical_index(c.codes_transposed, c.n, row, col)] ^ uint32_t { c.code_flip };
-    merge_word(t.weight, word, c.codes.word_bits, code << shift);
-  });
+  for_each_value(
+      c.codes, c.codes_transposed, [&](int64_t row, int64_t col, int64_t word, int shift) {
+        const uint32_t code =
+            w.codes[canonical_index(c.codes_transposed, c.n, row, col)] ^ uint32_t { c.code_flip };
+        merge_word(t.weight, word, c.codes.word_bits, code << shift);
+      });
 }
 
 void write_zeros(const QuantizedWeights& w, const deepgemm_weight_tensors_t& t,
@@ -385,13 +388,14 @@ void write_zeros(const QuantizedWeights& w, const deepgemm_weight_tensors_t& t,
   const uint32_t mask = (1u << c.bits) - 1;
   const uint32_t middle = 1u << (c.bits - 1);
   std::memset(t.zeros, 0, static_cast<size_t>(c.zeros.bytes()));
-  for_each_value(c.zeros, [&](int64_t row, int64_t col, int64_t word, int shift) {
-    if (c.zeros_transposed && col >= c.groups) return;
-    const uint32_t zero =
-        w.zeros.empty() ? middle : w.zeros[canonical_index(c.zeros_transposed, c.n, row, col)];
-    merge_word(t.zeros, word, c.zeros.word_bits,
-               ((zero - static_cast<uint32_t>(c.zero_bias)) & mask) << shift);
-  });
+  for_each_value(
+      c.zeros, c.zeros_transposed, [&](int64_t row, int64_t col, int64_t word, int shift) {
+        if (c.zeros_transposed && col >= c.groups) return;
+        const uint32_t zero =
+            w.zeros.empty() ? middle : w.zeros[canonical_index(c.zeros_transposed, c.n, row, col)];
+        merge_word(t.zeros, word, c.zeros.word_bits,
+                   ((zero - static_cast<uint32_t>(c.zero_bias)) & mask) << shift);
+      });
 }
 
 void write_scales(const QuantizedWeights& w, const deepgemm_weight_tensors_t& t,

@@ -85,15 +85,16 @@ base::Error not_a_multiple(const FormatRule& rule, const char* argument, int64_t
                            int64_t multiple, const char* reason);
 
 // Calls visit(row, col, word, shift) for every value of the matrix; `word` counts words and `shift`
-// bits. Rows are taken in bands, so that a visitor that goes down columns stays in the cache.
+// bits. With `transposed` the visitor goes down columns of a matrix of its own: rows are then taken
+// in bands, so that it stays in the cache.
 template <class Visitor>
-void for_each_value(const Packing& packing, Visitor visit) {
-  constexpr int64_t kBand = 64;
+void for_each_value(const Packing& packing, bool transposed, Visitor visit) {
+  const int64_t band_rows = transposed ? 64 : 1;
   const int per_word = packing.values_per_word();
   const int64_t word_rows = packing.word_rows();
   const int64_t word_cols = packing.word_cols();
-  for (int64_t band = 0; band < word_rows; band += kBand) {
-    const int64_t band_end = band + kBand < word_rows ? band + kBand : word_rows;
+  for (int64_t band = 0; band < word_rows; band += band_rows) {
+    const int64_t band_end = band + band_rows < word_rows ? band + band_rows : word_rows;
     for (int64_t wc = 0; wc < word_cols; ++wc) {
       for (int64_t wr = band; wr < band_end; ++wr) {
         for (int i = 0; i < per_word; ++i) {

@@ -88,8 +88,9 @@ class DifferenceSolver {
     const Wide highest = std::min(floor_div(distance + reach, p_.stride), Wide{p_.size - 1});
     const Wide first = (distance / divisor_ % step_ * inverse_ % step_ + step_) % step_;
     const Wide above = lowest + ((first - lowest) % step_ + step_) % step_;
-    if (distance != 0 || above != 0) return above <= highest;
-    return above + step_ <= highest;  // x = 0, y = 0 is the element itself
+    // x = 0, y = 0 is the element itself; where it is the lowest x, symmetry leaves no other.
+    const bool itself = distance == 0 && above == 0;
+    return above <= highest && !itself;
   }
 
  private:
