@@ -1,0 +1,300 @@
+#include "schedule/cost.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+
+#include "base/formats.hpp"
+
+namespace deepgemm::schedule {
+namespace {
+
+using contract::PathId;
+
+// ---- Constants. "measured": on the H200, from kernels and prototypes of this project; else
+// estimated.
+
+struct Efficiency {
+  const char* family;
+  double compute;  // share of the attainable peak with the largest tile
+  double memory;   // share of the attainable bandwidth with every unit busy
+};
+constexpr Efficiency kEfficiency[] = {
+    {"cpu_blocked", 0.50, 0.80},  // estimated
+    {"simt", 0.60, 0.70},         // estimated
+    {"sm70", 0.70, 0.75},         // estimated
+    {"sm80", 0.90, 0.88},         // estimated
+    {"sm90", 0.97, 0.92},    // measured: best products reach the 805 TFLOP/s that is taken as peak
+    {"skinny", 0.30, 0.97},  // memory measured: 55.3 us for 28672 x 4096 BF16; compute estimated
+    {"w4", 0.95, 0.93},      // measured: 17.7 us for 28672 x 4096 INT4 at M = 1, 352 at 1024
+};
+
+// mma.sync reaches only part of the rate that wgmma and tcgen05 have; estimated.
+constexpr double kMmaSyncOnHopper = 0.62;
+constexpr double kMmaSyncOnBlackwell = 0.45;
+
+constexpr double kFillUs = 0.5;        // a pipeline starts and drains; estimated
+constexpr double kSplitUs = 1.0;       // last block reduces the partial sums; estimated
+constexpr double kOverlapLoss = 0.05;  // share of the shorter of memory and compute that shows
+constexpr double kUnitBandwidthShare =
+    1.5;                                // one unit can draw this multiple of its share; estimated
+constexpr double kL2OverMemory = 2.5;   // L2 bandwidth where no figure exists; estimated
+constexpr double kClusterSaves = 0.75;  // L2 reads left with multicast in a cluster; estimated
+// Weights dequantised per second and SM. Measured: 28672 x 4096 INT4 weights cost 15 us beside the
+// product on 132 SMs; 8-bit weights are taken to be twice as fast.
+constexpr double kDequantPerUnit = 59e9;
+// Power: share of the board's at rest in a launch, and the rest by the busier of memory and
+// compute; estimated (a long BF16 product on the H200 drew 540 of 700 W).
+constexpr double kBasePower = 0.40;
+constexpr double kBusyPower = 0.40;
+
+const Efficiency& efficiency_of(const Family& family) {
+  for (const Efficiency& entry : kEfficiency) {
+    if (std::string_view(entry.family) == family.name) return entry;
+  }
+  return kEfficiency[1];
+}
+
+double ceil_div(double value, double by) { return std::ceil(value / by); }
+
+double bits_of(gemm_precision_t precision) { return base::find_format(precision)->storage_bits; }
+
+// ---- Rates
+// -----------------------------------------------------------------------------------------
+
+double tensor_peak(PathId path, gemm_precision_t a, const PeakRates& peak) {
+  const contract::Path& info = contract::path_info(path);
+  switch (contract::multiplicand_of(info, a)) {
+    case PRECISION_TF32:
+      return peak.tf32;
+    case PRECISION_FP16:
+      return peak.fp16;
+    case PRECISION_BF16:
+      return peak.bf16;
+    case PRECISION_FP8_E4M3:
+    case PRECISION_FP8_E5M2:
+      return peak.fp8;
+    case PRECISION_INT8:
+      return peak.int8;
+    default:
+      return 0;
+  }
+}
+
+// FMA rate of cores without tensor units. INT8: FP32 FMA on CPUs (codes are exact in FP32), dot
+// products of four on GPUs, taken as twice FP32.
+double core_peak(const CostInput& input, const PeakRates& peak) {
+  if (contract::path_info(input.path).accumulator_bits == 53) return peak.fp64;
+  const bool dot_products = input.path == PathId::kInt8 && input.family.backend == Backend::kCuda;
+  return dot_products ? 2 * peak.fp32 : peak.fp32;
+}
+
+double mma_sync_share(const CostInput& input, const DeviceProfile& profile) {
+  const std::string_view name = input.family.name;
+  if (name != "sm80") return 1;
+  if (profile.sm == 90) return kMmaSyncOnHopper;
+  return profile.sm >= 100 && profile.sm < 120 ? kMmaSyncOnBlackwell : 1;
+}
+
+// Small tiles read more from shared memory per product. Tensor cores need the reuse of 128 x 256,
+// FMA that of 64 x 64; estimated.
+double tile_share(const KernelConfig& config, bool tensor) {
+  const double full_reuse = tensor ? 85 : 32;
+  const double m = config.block_m, n = config.block_n;
+  return std::min(1.0, 0.4 + 0.6 * (m * n / (m + n)) / full_reuse);
+}
+
+// FLOP per microsecond of the whole device.
+double compute_rate(const CostInput& input, const DeviceProfile& profile) {
+  const bool tensor = uses_tensor_cores(input.family, input.path);
+  const double peak =
+      tensor ? tensor_peak(input.path, input.a, profile.peak) : core_peak(input, profile.peak);
+  const std::string_view name = input.family.name;
+  // w4 keeps its weights in registers.
+  const bool tiles_matter = name == "simt" || (tensor && name != "skinny" && name != "w4");
+  return peak * 1e6 * profile.attainable_compute * efficiency_of(input.family).compute *
+         mma_sync_share(input, profile) * (tiles_matter ? tile_share(input.config, tensor) : 1);
+}
+
+// ---- Work
+// ------------------------------------------------------------------------------------------
+
+struct Work {
+  double tiles = 0;  // blocks, split-K parts counted
+  double tile_flops = 0;
+  double row_tiles = 0;  // tiles along M
+  double col_tiles = 0;
+};
+
+Work work_of(const CostInput& input) {
+  const KernelConfig& config = input.config;
+  const double m = static_cast<double>(input.m), n = static_cast<double>(input.n);
+  Work work;
+  work.row_tiles = ceil_div(m, config.block_m);
+  work.col_tiles = ceil_div(n, config.block_n);
+  const double splits = std::max(config.split_k, 1);
+  work.tiles = work.row_tiles * work.col_tiles * splits * static_cast<double>(input.batch);
+  // GPU tiles are computed whole; CPU tiles stop at the edge.
+  const bool whole = input.family.backend == Backend::kCuda;
+  const double rows = whole ? config.block_m : m / std::max(work.row_tiles, 1.0);
+  const double cols = whole ? config.block_n : n / std::max(work.col_tiles, 1.0);
+  work.tile_flops = 2 * rows * cols * static_cast<double>(input.k) / splits *
+                    contract::path_info(input.path).parts;
+  return work;
+}
+
+// Rows of products that widening one row of B costs on a CPU (packing each K x N tile); estimated.
+double widening_rows(gemm_precision_t precision) {
+  if (base::is_int4(precision)) return 5;
+  if (base::is_fp8(precision)) return 4;
+  return precision == PRECISION_FP32 || precision == PRECISION_FP64 ? 1 : 2;
+}
+
+double cpu_packing_us(const CostInput& input, const Work& work, double rate) {
+  const double n = static_cast<double>(input.n), m = static_cast<double>(input.m);
+  const double k = static_cast<double>(input.k), batch = static_cast<double>(input.batch);
+  const double b = widening_rows(input.b) * n * work.row_tiles;
+  const double a = widening_rows(input.a) * m * work.col_tiles;
+  return 2 * (a + b) * k * batch / rate;
+}
+
+double dequant_us(const CostInput& input, const Work& work, double units) {
+  if (input.family.backend == Backend::kCpu) return 0;
+  const bool int4 = base::is_int4(input.b);
+  if (!int4 && input.path != PathId::kW8A16) return 0;
+  const double weights = static_cast<double>(input.n) * static_cast<double>(input.k) *
+                         work.row_tiles * static_cast<double>(input.batch);
+  return weights / (kDequantPerUnit * (int4 ? 1 : 2) * std::min(units, work.tiles)) * 1e6;
+}
+
+// Measured with INT4 weights of 28672 x 4096: dequantisation hides behind products for M up to 8,
+// adds to them with one warp group a block, and half of it hides where two groups alternate.
+double with_dequant(const CostInput& input, double products, double dequant) {
+  if (input.config.block_m <= 8) return std::max(products, dequant);
+  return products + dequant * (input.config.block_m <= 64 ? 1 : 0.5);
+}
+
+double compute_us(const CostInput& input, const DeviceProfile& profile, const Work& work,
+                  double units) {
+  const double rate = compute_rate(input, profile);
+  if (rate <= 0 || work.tiles == 0) return 0;
+  const double per_unit = rate / profile.units;
+  const double rounds = ceil_div(work.tiles, units);
+  double us =
+      with_dequant(input, rounds * work.tile_flops / per_unit, dequant_us(input, work, units));
+  if (input.family.backend == Backend::kCpu) {
+    us += cpu_packing_us(input, work, per_unit * std::min(units, work.tiles));
+  }
+  return us;
+}
+
+// Bytes through L2: each tile reads its rows of A and columns of B.
+double l2_bytes(const CostInput& input, const Work& work) {
+  const double k = static_cast<double>(input.k);
+  const double splits = std::max(input.config.split_k, 1);
+  const double rows = std::min<double>(input.config.block_m, static_cast<double>(input.m));
+  const double per_tile =
+      (rows * bits_of(input.a) + input.config.block_n * bits_of(input.b)) / 8 * k / splits;
+  const double partial = splits > 1 ? 8 * static_cast<double>(input.m) *
+                                          static_cast<double>(input.n * input.batch) * splits
+                                    : 0;
+  return work.tiles * per_tile * (input.config.cluster > 1 ? kClusterSaves : 1) + partial;
+}
+
+double memory_us(const CostInput& input, const DeviceProfile& profile, const DeviceState& state,
+                 const Work& work, double units) {
+  if (work.tiles == 0 || profile.bandwidth_gbs <= 0) return 0;
+  const double free = std::clamp(1 - state.bandwidth_load, 0.05, 1.0);
+  const double bandwidth = profile.bandwidth_gbs * 1e3 * profile.attainable_bandwidth * free *
+                           efficiency_of(input.family).memory;
+  const double share =
+      std::min(1.0, kUnitBandwidthShare * std::min(work.tiles, units) / profile.units);
+  double bytes = minimal_bytes(input);
+  const double b_bytes = static_cast<double>(input.k) * static_cast<double>(input.n) *
+                         bits_of(input.b) / 8 * static_cast<double>(input.batch);
+  const bool cached = b_bytes <= static_cast<double>(profile.l2_bytes);
+  if (input.family.backend == Backend::kCpu) {
+    if (!cached) bytes += b_bytes * (work.row_tiles - 1);
+    return bytes / (bandwidth * share);
+  }
+  const double l2 = profile.l2_gbs > 0 ? profile.l2_gbs * 1e3 : kL2OverMemory * bandwidth;
+  return std::max(bytes / bandwidth, l2_bytes(input, work) / l2) / share;
+}
+
+double energy_mj(const CostEstimate& cost, const DeviceProfile& profile) {
+  if (profile.board_power_w <= 0 || cost.us <= 0) return 0;
+  const double busy = std::max(cost.compute_us, cost.memory_us) / cost.us;
+  const double watts = profile.board_power_w * (kBasePower + kBusyPower * std::min(busy, 1.0));
+  return watts * cost.us * 1e-3;
+}
+
+// Packing reads the weights and writes them once.
+double repack_us(const CostInput& input, const DeviceProfile& profile) {
+  if (!input.packed_b || profile.bandwidth_gbs <= 0) return 0;
+  const double bytes =
+      static_cast<double>(input.k) * static_cast<double>(input.n) * bits_of(input.b) / 8;
+  return 2 * bytes / (profile.bandwidth_gbs * 1e3 * profile.attainable_bandwidth);
+}
+
+}  // namespace
+
+CostInput cost_input(const intent::Problem& problem, const Family& family, PathId path,
+                     const KernelConfig& config, int64_t m, int units) {
+  return {.family = family,
+          .path = path,
+          .config = config,
+          .m = m,
+          .n = problem.n,
+          .k = problem.k,
+          .batch = problem.batch,
+          .a = problem.a.precision,
+          .b = problem.b.precision,
+          .c = problem.c.precision,
+          .group_size = problem.contract.group_size,
+          .reads_c = problem.beta != 0,
+          .residual = problem.epilogue.residual,
+          .packed_b = problem.requires_packed_b(),
+          .units = units};
+}
+
+double minimal_bytes(const CostInput& input) {
+  const double m = static_cast<double>(input.m), n = static_cast<double>(input.n);
+  const double k = static_cast<double>(input.k);
+  const double outputs = 1 + (input.reads_c ? 1 : 0) + (input.residual ? 1 : 0);
+  double bits =
+      m * k * bits_of(input.a) + k * n * bits_of(input.b) + outputs * m * n * bits_of(input.c);
+  if (base::is_int4(input.b) && input.group_size > 0) {
+    constexpr double kScaleAndZeroBits = 20;  // an FP16 scale and a 4-bit zero point
+    bits += ceil_div(k, static_cast<double>(input.group_size)) * n * kScaleAndZeroBits;
+  }
+  return bits / 8 * static_cast<double>(input.batch);
+}
+
+CostEstimate estimate_cost(const CostInput& input, const DeviceProfile& profile,
+                           const DeviceState& state) {
+  const double idle = std::clamp(1 - state.load, 0.0, 1.0) * profile.units;
+  const double units = std::max(1.0, std::min<double>(input.units, idle));
+  const Work work = work_of(input);
+  CostEstimate cost;
+  cost.flops = 2 * static_cast<double>(input.m) * static_cast<double>(input.n) *
+               static_cast<double>(input.k) * static_cast<double>(input.batch);
+  cost.bytes = minimal_bytes(input);
+  cost.waves = work.tiles / units;
+  cost.compute_us = compute_us(input, profile, work, units);
+  cost.memory_us = memory_us(input, profile, state, work, units);
+  cost.launch_us = profile.launch_us;
+  if (work.tiles > 0 && input.family.backend == Backend::kCuda) {
+    cost.launch_us += kFillUs + (input.config.split_k > 1 ? kSplitUs : 0);
+  }
+  const double longer = std::max(cost.compute_us, cost.memory_us);
+  const double shorter = std::min(cost.compute_us, cost.memory_us);
+  cost.us = cost.launch_us + longer + kOverlapLoss * shorter;
+  cost.repack_us = repack_us(input, profile);
+  cost.energy_mj = energy_mj(cost, profile);
+  cost.bound_by = cost.launch_us > longer            ? "launch"
+                  : cost.compute_us > cost.memory_us ? "compute"
+                                                     : "memory";
+  return cost;
+}
+
+}  // namespace deepgemm::schedule
