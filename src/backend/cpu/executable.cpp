@@ -1,0 +1,180 @@
+#include "backend/cpu/executable.hpp"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "backend/cpu/operand_view.hpp"
+#include "base/formats.hpp"
+#include "contract/path.hpp"
+
+namespace deepgemm::cpu {
+namespace {
+
+using contract::PathId;
+
+constexpr int64_t kMaxBlock = 4096;  // of block_m, block_n and block_k
+constexpr int64_t kMaxSlotBytes = int64_t{1} << 30;
+
+int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
+int64_t ceil_div(int64_t value, int64_t step) { return (value + step - 1) / step; }
+
+const IsaKernels& kernels_of(Isa isa) {
+#if defined(__x86_64__)
+  if (isa == Isa::kAvx512) return kAvx512Kernels;
+  if (isa == Isa::kAvx2) return kAvx2Kernels;
+#endif
+  static_cast<void>(isa);
+  return kGenericKernels;
+}
+
+base::Result<Multiplicand> multiplicand_of(PathId path, gemm_precision_t a) {
+  switch (path) {
+    case PathId::kFp64:
+    case PathId::kFp32Acc64:
+      return Multiplicand::kDouble;
+    case PathId::kInt8:
+      return Multiplicand::kInteger;
+    case PathId::kFp32:
+    case PathId::kFp16:
+    case PathId::kBf16:
+    case PathId::kFp8:
+    case PathId::kW8A16:
+    case PathId::kW4A16:
+      return Multiplicand::kFloat;
+    case PathId::kW4A8:  // with INT8 the path promises exact sums within a group: FP64 has no error
+                         // there
+      return a == PRECISION_INT8 ? Multiplicand::kDouble : Multiplicand::kFloat;
+    case PathId::kTf32:
+    case PathId::kTf32x3:
+    case PathId::kBf16x3:
+      break;
+  }
+  return base::make_error(
+      DEEPGEMM_ERROR_UNSUPPORTED,
+      "path {} is an arithmetic of tensor cores; the CPU backend multiplies FP32 "
+      "operands as they are: choose path fp32",
+      contract::path_info(path).name);
+}
+
+base::Result<void> check_formats(const intent::Problem& problem, PathId path, bool packed_b) {
+  if (!source_of(problem.a.precision)) {
+    return base::make_error(
+        DEEPGEMM_ERROR_UNSUPPORTED,
+        "A is {}; the CPU backend reads A as FP64, FP32, FP16, BF16, FP8 or INT8",
+        base::find_format(problem.a.precision)->name);
+  }
+  if (!packed_b && !source_of(problem.b.precision)) {
+    return base::make_error(
+        DEEPGEMM_ERROR_UNSUPPORTED,
+        "B is {} and not packed; INT4 weights are read from packed weights only",
+        base::find_format(problem.b.precision)->name);
+  }
+  if (!source_of(problem.c.precision)) {
+    return base::make_error(DEEPGEMM_ERROR_UNSUPPORTED,
+                            "C is {}; outputs of less than one byte an element cannot be stored by "
+                            "several threads: choose INT8 or a float format",
+                            base::find_format(problem.c.precision)->name);
+  }
+  for (const auto& [used, precision, name] :
+       {std::tuple(problem.epilogue.bias, problem.epilogue.bias_precision, "bias"),
+        std::tuple(problem.epilogue.residual, problem.epilogue.residual_precision, "residual")}) {
+    if (used && !source_of(precision)) {
+      return base::make_error(DEEPGEMM_ERROR_UNSUPPORTED, "{} must not be an INT4 format", name);
+    }
+  }
+  if (path == PathId::kInt8 &&
+      (problem.a.precision != PRECISION_INT8 || problem.b.precision != PRECISION_INT8)) {
+    return base::make_error(
+        DEEPGEMM_ERROR_UNSUPPORTED, "path int8 multiplies INT8 by INT8, but A is {} and B is {}",
+        base::find_format(problem.a.precision)->name, base::find_format(problem.b.precision)->name);
+  }
+  return {};
+}
+
+base::Result<void> check_blocks(const schedule::KernelConfig& config) {
+  for (const auto& [name, value] :
+       {std::pair("block_m", config.block_m), std::pair("block_n", config.block_n),
+        std::pair("block_k", config.block_k)}) {
+    if (value < 1 || value > kMaxBlock) {
+      return base::make_error(DEEPGEMM_ERROR_UNSUPPORTED,
+                              "{} is {}; the CPU backend works with 1 ... {}", name, value,
+                              kMaxBlock);
+    }
+  }
+  return {};
+}
+
+int slots_for(const Executable& executable, int threads) {
+  const intent::Problem& problem = executable.problem;
+  const int granted = executable.pool->threads();
+  const int wanted = threads > 0 ? std::min(threads, granted) : granted;
+  const int64_t tiles = ceil_div(problem.m, executable.block_m) *
+                        ceil_div(problem.output_columns(), executable.tile_columns());
+  return static_cast<int>(std::clamp<int64_t>(tiles * problem.batch, 1, wanted));
+}
+
+}  // namespace
+
+int64_t Executable::padded_n() const {
+  const int64_t part = round_up(tile_columns(), kPanelColumns);
+  return swiglu() ? 2 * part : part;
+}
+
+// A kInteger launch falls back to FP64 when the packed weights turn out to need it.
+int64_t Executable::value_bytes() const { return multiplicand == Multiplicand::kFloat ? 4 : 8; }
+
+int64_t Executable::a_bytes() const {
+  return ceil_div(block_k, kStripe) * block_m * kStripeStride * value_bytes();
+}
+
+int64_t Executable::b_bytes() const { return block_k * padded_n() * value_bytes(); }
+
+int64_t Executable::slot_bytes() const {
+  const int64_t sums = block_m * padded_n() * static_cast<int64_t>(sizeof(double));
+  const int64_t row = padded_n() * static_cast<int64_t>(sizeof(double));
+  return sums + a_bytes() + b_bytes() + row;
+}
+
+base::Result<std::shared_ptr<const Executable>> make_executable(const intent::Problem& problem,
+                                                                const schedule::Choice& choice,
+                                                                const ExecutableOptions& options) {
+  if (choice.family == nullptr || choice.family->backend != schedule::Backend::kCpu) {
+    return base::make_error(DEEPGEMM_ERROR_UNSUPPORTED,
+                            "family {} is not one of the CPU backend's: plan for device \"cpu\"",
+                            choice.family == nullptr ? "(none)" : choice.family->name);
+  }
+  DEEPGEMM_TRY_ASSIGN(multiplicand, multiplicand_of(choice.path, problem.a.precision));
+  DEEPGEMM_TRY(check_formats(problem, choice.path, choice.packed_b));
+  DEEPGEMM_TRY(check_blocks(choice.config));
+  const Isa isa = options.isa.value_or(cpu_device().isa);
+  if (isa > cpu_device().best_isa) {
+    return base::make_error(DEEPGEMM_ERROR_UNSUPPORTED, "instruction set {} is not available on {}",
+                            isa_name(isa), cpu_device().model);
+  }
+
+  auto executable = std::make_shared<Executable>();
+  executable->problem = problem;
+  executable->kernels = &kernels_of(isa);
+  executable->pool = options.pool != nullptr ? options.pool : &process_pool();
+  executable->multiplicand = multiplicand;
+  executable->block_m = std::min<int64_t>(choice.config.block_m, std::max<int64_t>(problem.m, 1));
+  executable->block_n = round_up(choice.config.block_n, executable->swiglu() ? 2 : 1);
+  executable->block_k = choice.config.block_k;
+  executable->slots = slots_for(*executable, choice.threads);
+  if (executable->slot_bytes() > kMaxSlotBytes) {
+    return base::make_error(DEEPGEMM_ERROR_UNSUPPORTED,
+                            "a tile of {} x {} x {} needs {} bytes a thread, more than {}; choose "
+                            "smaller blocks",
+                            executable->block_m, executable->block_n, executable->block_k,
+                            executable->slot_bytes(), kMaxSlotBytes);
+  }
+  if (executable->slots > 1) executable->pool->start();
+  return std::shared_ptr<const Executable>(std::move(executable));
+}
+
+size_t workspace_bytes(const Executable& executable) {
+  return static_cast<size_t>(executable.slot_bytes() * executable.slots);
+}
+
+}  // namespace deepgemm::cpu

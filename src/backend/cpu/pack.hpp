@@ -1,0 +1,28 @@
+// Packed weights of the CPU backend: panels in streaming order, in the stored precision.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/result.hpp"
+#include "layout/quantized_weights.hpp"
+
+namespace deepgemm::cpu {
+
+// Immutable after packing; any number of launches may read it. Panels hold kPanelColumns columns of
+// op(B), all of K, in the stored precision (INT4: two codes a byte), beside scales, zero points,
+// groups and outlier channels as the weights state them.
+class PackedPanels;
+
+constexpr int64_t kPanelColumns = 32;
+
+// INVALID_ARGUMENT when layout::validate refuses the weights, OUT_OF_MEMORY.
+base::Result<std::shared_ptr<const PackedPanels>> pack(const layout::QuantizedWeights& weights);
+// Exact inverse of pack.
+layout::QuantizedWeights unpack(const PackedPanels& panels);
+int64_t packed_bytes(const PackedPanels& panels);
+int64_t packed_k(const PackedPanels& panels);
+int64_t packed_n(const PackedPanels& panels);
+gemm_precision_t packed_precision(const PackedPanels& panels);
+
+}  // namespace deepgemm::cpu

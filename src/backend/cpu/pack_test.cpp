@@ -1,0 +1,126 @@
+#include "backend/cpu/pack.hpp"
+
+#include <gtest/gtest.h>
+
+#include "backend/cpu/launch_test_support.hpp"
+#include "backend/cpu/packed_panels.hpp"
+
+namespace deepgemm::cpu {
+namespace {
+
+void expect_round_trip(const layout::QuantizedWeights& weights) {
+  const auto packed = pack(weights);
+  ASSERT_TRUE(packed.ok()) << packed.error().message;
+  EXPECT_EQ(packed_k(**packed), weights.k);
+  EXPECT_EQ(packed_n(**packed), weights.n);
+  EXPECT_EQ(packed_precision(**packed), weights.precision);
+  EXPECT_TRUE(unpack(**packed) == weights) << weights.k << " x " << weights.n;
+}
+
+TEST(Pack, UnpackIsTheExactInverseForEveryShapeAndFormat) {
+  uint64_t seed = 1;
+  for (const gemm_precision_t precision :
+       {PRECISION_INT4, PRECISION_INT4_AWQ, PRECISION_INT4_GPTQ, PRECISION_INT8, PRECISION_FP8_E4M3,
+        PRECISION_FP8_E5M2}) {
+    for (const int64_t n : {1, 7, 16, 31, 32, 33, 65, 129}) {
+      for (const int64_t k : {1, 17, 63, 128, 130}) {
+        WeightCase weights;
+        weights.k = k;
+        weights.n = n;
+        weights.precision = precision;
+        weights.group_size = 16 << seed % 4;
+        weights.group_offset = static_cast<int64_t>(seed % 16);
+        weights.zeros = seed % 3 != 0;
+        weights.act_order = seed % 5 == 0;
+        weights.outliers = precision == PRECISION_INT4_AWQ && k > 8 ? 3 : 0;
+        weights.block_n = seed % 7 == 0 ? n : 1;
+        weights.exact = false;
+        weights.seed = seed++;
+        expect_round_trip(random_weights(weights));
+      }
+    }
+  }
+}
+
+TEST(Pack, TakesHalfAByteForAnInt4Weight) {
+  WeightCase description;
+  description.k = 256;
+  description.n = 64;
+  description.group_size = 128;
+  description.zeros = false;
+  const auto packed = pack(random_weights(description));
+  ASSERT_TRUE(packed.ok());
+  EXPECT_EQ(packed_bytes(**packed), 256 * 64 / 2 + 2 * 64 * 4);
+}
+
+TEST(Pack, KeepsEmptyWeights) {
+  layout::QuantizedWeights weights;
+  weights.precision = PRECISION_INT4;
+  weights.group_size = 128;
+  for (const auto& [k, n] : {std::pair(0, 0), std::pair(0, 5), std::pair(5, 0)}) {
+    weights.k = k;
+    weights.n = n;
+    weights.scales.assign(static_cast<size_t>((k + 127) / 128 * n), 1.0F);
+    expect_round_trip(weights);
+  }
+}
+
+TEST(Pack, RefusesWhatValidateRefuses) {
+  layout::QuantizedWeights weights = random_weights({});
+  weights.scales.pop_back();
+  const auto packed = pack(weights);
+  ASSERT_FALSE(packed.ok());
+  EXPECT_FALSE(packed.error().message.empty());
+}
+
+// load_panel at any place equals weight_value, also where the micro-kernel's panel starts in the
+// middle of a weight panel, and pads with zeros.
+template <class T>
+void expect_panels_equal_weights(const Kernels<T>& kernels,
+                                 const layout::QuantizedWeights& weights) {
+  const auto packed = pack(weights);
+  ASSERT_TRUE(packed.ok()) << packed.error().message;
+  for (const int64_t channel : {int64_t{0}, int64_t{5}}) {
+    for (int64_t column = 0; column < weights.n; column += 13) {
+      const PanelRange range{channel, weights.k - channel, column,
+                             std::min<int64_t>(kernels.columns, weights.n - column)};
+      std::vector<T> panel(static_cast<size_t>(range.channels * kernels.columns), T{-77});
+      load_panel(kernels, **packed, range, false, panel.data());
+      for (int64_t k = 0; k < range.channels; ++k) {
+        for (int64_t j = 0; j < kernels.columns; ++j) {
+          const double expected =
+              j < range.columns ? layout::weight_value(weights, channel + k, column + j) : 0.0;
+          ASSERT_EQ(static_cast<double>(panel[static_cast<size_t>(k * kernels.columns + j)]),
+                    expected)
+              << "channel " << channel + k << " column " << column + j;
+        }
+      }
+    }
+  }
+}
+
+TEST(LoadPanel, EqualsTheWeightsWithGroupsZerosActOrderAndOutliers) {
+  for (const gemm_precision_t precision :
+       {PRECISION_INT4_AWQ, PRECISION_INT8, PRECISION_FP8_E4M3, PRECISION_FP8_E5M2}) {
+    for (const bool act_order : {false, true}) {
+      for (const int outliers : {0, 4}) {
+        if (outliers > 0 && precision != PRECISION_INT4_AWQ) continue;
+        WeightCase description;
+        description.k = 77;
+        description.n = 75;
+        description.precision = precision;
+        description.group_offset = 3;
+        description.act_order = act_order;
+        description.outliers = outliers;
+        description.exact = false;
+        // FP16 scales times 5-bit integers are exact in FP32; 9-bit integers and FP8 codes too.
+        const layout::QuantizedWeights weights = random_weights(description);
+        expect_panels_equal_weights(kGenericKernels.f32, weights);
+        expect_panels_equal_weights(kGenericKernels.f64, weights);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace deepgemm::cpu
