@@ -1,7 +1,9 @@
-// DeepGEMM for C++20: owners of plans, packed weights and memory over the C interface of deepgemm.h.
-// Header-only; nothing here that the C functions cannot do.
+// DeepGEMM for C++20: owners of plans, packed weights and memory over the C interface of
+// deepgemm.h. Header-only; nothing here that the C functions cannot do.
 //
-//   deepgemm::Plan plan({.operation = GEMM_OP_NT, .numerical_contract = get_llm_contract()}, M, N, K);
+//   const gemm_intent_t intent = {.operation = GEMM_OP_NT,
+//                                 .numerical_contract = get_llm_contract()};
+//   deepgemm::Plan plan(intent, M, N, K);
 //   deepgemm::ScopedDeepGEMMBuffer c(M * N * sizeof(float), "output");
 //   plan.launch(A, B, c.data());
 //
@@ -42,8 +44,8 @@ inline void check(deepgemm_status_t status) {
 
 namespace detail {
 
-// Calls a function that follows the buffer rule of deepgemm_explain_plan: once for the size, once for
-// the text. `function(buffer, capacity, needed)`.
+// Calls a function that follows the buffer rule of deepgemm_explain_plan: once for the size, once
+// for the text. `function(buffer, capacity, needed)`.
 template <class Function>
 std::string read_text(Function&& function) {
   size_t needed = 0;
@@ -63,8 +65,8 @@ std::string read_text(Function&& function) {
 
 }  // namespace detail
 
-// Owns a plan. Empty after default construction or after being moved from; an empty plan can only be
-// assigned to and destroyed, everything else throws INVALID_ARGUMENT.
+// Owns a plan. Empty after default construction or after being moved from; an empty plan can only
+// be assigned to and destroyed, everything else throws INVALID_ARGUMENT.
 class Plan {
  public:
   Plan() noexcept = default;
@@ -129,7 +131,8 @@ inline std::string explain(const gemm_intent_t& intent, int64_t M, int64_t N, in
   });
 }
 
-// Owns packed weights. Must outlive the launches that read them, not the plan they were packed with.
+// Owns packed weights. Must outlive the launches that read them, not the plan they were packed
+// with.
 class PackedWeights {
  public:
   PackedWeights() noexcept = default;
@@ -138,8 +141,7 @@ class PackedWeights {
     check(deepgemm_pack_weights(&packed_, &plan.get(), &tensors));
   }
   ~PackedWeights() { static_cast<void>(deepgemm_destroy_packed_weights(&packed_)); }
-  PackedWeights(PackedWeights&& other) noexcept
-      : packed_(std::exchange(other.packed_, nullptr)) {}
+  PackedWeights(PackedWeights&& other) noexcept : packed_(std::exchange(other.packed_, nullptr)) {}
   PackedWeights& operator=(PackedWeights&& other) noexcept {
     std::swap(packed_, other.packed_);
     return *this;

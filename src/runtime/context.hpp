@@ -1,0 +1,47 @@
+// What holds for the whole process: device, switches, hooks; and the default stream of each thread.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/result.hpp"
+#include "deepgemm/types.h"
+#include "schedule/profile.hpp"
+
+namespace deepgemm::runtime {
+
+// A device that plans can be made for.
+struct Device {
+  schedule::DeviceProfile profile;
+  bool launchable = false;  // this process can run plans for it
+};
+
+// "cpu" or the name of a shipped profile. INVALID_ARGUMENT for an unknown name, with the known
+// ones; UNSUPPORTED for "cuda:<n>" and "sim:<profile>", whose backends this build does not have.
+// The result lives as long as the library.
+base::Result<const Device*> find_device(const std::string& name);
+
+// All functions are thread-safe.
+
+// Null: back to automatic. Fails as find_device does, and then changes nothing.
+base::Result<void> set_current_device(const char* name);
+// Name of the device of intents that name none: as set, else DEEPGEMM_DEVICE, else "cpu".
+std::string current_device();
+
+void set_hopper_opt(bool enabled);
+bool hopper_opt();
+
+// INVALID_ARGUMENT unless `path` is an executable file; null forgets the path set before.
+base::Result<void> set_nvcc_path(const char* path);
+// As set, else DEEPGEMM_NVCC_PATH; empty when neither is.
+std::string nvcc_path();
+
+// Null removes the hooks.
+void set_hooks(const deepgemm_hooks_t* hooks);
+std::optional<deepgemm_hooks_t> hooks();
+
+// The calling thread's.
+void set_default_stream(deepgemm_stream_t stream);
+deepgemm_stream_t default_stream();
+
+}  // namespace deepgemm::runtime

@@ -1,0 +1,42 @@
+// Launching a plan: every operand is checked, then handed to the backend.
+#pragma once
+
+#include "backend/cpu/launch.hpp"
+#include "base/result.hpp"
+#include "deepgemm/types.h"
+#include "runtime/plan.hpp"
+
+namespace deepgemm::runtime {
+
+// INVALID_ARGUMENT names the operand and the rule; UNSUPPORTED for a plan that is not launchable
+// here. Done on return: the CPU has no streams, so args.stream may be anything and is not looked
+// at. Never allocates. Any number of threads may launch one plan; without a workspace of their own
+// they take turns.
+base::Result<void> launch(const PlanData& plan, const gemm_launch_args_t& args);
+
+// The checks of launch alone; what the backend is given.
+base::Result<cpu::Operands> check_operands(const PlanData& plan, const gemm_launch_args_t& args);
+
+// The problem's operands with `m` rows of op(A) in place of the planned ones; strides stay.
+layout::MatrixLayout a_layout(const intent::Problem& problem, int64_t m);
+layout::MatrixLayout c_layout(const intent::Problem& problem, int64_t m);
+layout::MatrixLayout residual_layout(const intent::Problem& problem, int64_t m);
+
+// One matrix B serves the whole batch, so that packed weights can be it.
+bool shares_b(const intent::Problem& problem);
+
+// Where the scales of a dense operand lie, as its dequant_strategy says; all zero when its format
+// has none. A channel is a row of op(A) or a column of op(B).
+struct ScaleGrid {
+  int64_t rows = 0, cols = 0;  // row-major; cols run along K
+  int64_t channels_per_scale = 1, k_per_scale = 1;
+
+  int64_t count() const { return rows * cols; }
+  int64_t index(int64_t channel, int64_t k) const {
+    return channel / channels_per_scale * cols + k / k_per_scale;
+  }
+};
+ScaleGrid scale_grid_a(const intent::Problem& problem, int64_t m);
+ScaleGrid scale_grid_b(const intent::Problem& problem);
+
+}  // namespace deepgemm::runtime

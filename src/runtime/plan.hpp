@@ -1,0 +1,71 @@
+// Plans: what planning decided and what launching needs, shared by every handle made from the same
+// declaration.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "backend/cpu/launch.hpp"
+#include "base/result.hpp"
+#include "deepgemm/types.h"
+#include "intent/problem.hpp"
+#include "runtime/context.hpp"
+#include "runtime/scratch.hpp"
+#include "schedule/planner.hpp"
+
+namespace deepgemm::runtime {
+
+// Immutable once made; read by any number of threads.
+struct PlanData {
+  schedule::Report report;  // its problem has the layouts that the choice settled
+  const Device* device = nullptr;
+  std::shared_ptr<const cpu::Executable> executable;  // null: not launchable here
+  size_t workspace_bytes = 0;
+  std::unique_ptr<Scratch::Reservation> scratch;
+
+  const intent::Problem& problem() const { return report.problem; }
+  const schedule::Choice& choice() const { return *report.choice; }
+};
+
+// What verification found for one handle.
+struct Measured {
+  double relative = 0;
+  double absolute = 0;
+};
+
+// The report of planning, also when nothing is admissible (then report.failure is set). Errors:
+// what makes the declaration itself invalid or unsupported.
+base::Result<schedule::Report> plan_report(const gemm_intent_t& intent, int64_t m, int64_t n,
+                                           int64_t k);
+
+// The plan of a declaration: from the cache of the process, or planned and put there; planned
+// without the cache while hooks are set.
+base::Result<std::shared_ptr<const PlanData>> get_plan(const gemm_intent_t& intent, int64_t m,
+                                                       int64_t n, int64_t k);
+
+// UNSUPPORTED with the way out when this process cannot run the plan.
+base::Result<void> require_launchable(const PlanData& plan);
+
+deepgemm_plan_info_t plan_info(const PlanData& plan);
+
+}  // namespace deepgemm::runtime
+
+// The private half of gemm_plan_t.
+struct deepgemm_plan {
+  std::shared_ptr<const deepgemm::runtime::PlanData> data;
+  mutable std::mutex mutex;  // guards what follows
+  std::optional<deepgemm::runtime::Measured> measured;
+};
+
+namespace deepgemm::runtime {
+
+base::Result<deepgemm_plan*> create_plan(const gemm_intent_t& intent, int64_t m, int64_t n,
+                                         int64_t k);
+// INVALID_ARGUMENT for null, an empty plan, and a handle that is not live.
+base::Result<deepgemm_plan*> find_plan(const gemm_plan_t* plan);
+base::Result<void> destroy_plan(const gemm_plan_t& plan);
+
+}  // namespace deepgemm::runtime

@@ -1,0 +1,57 @@
+#include "runtime/report.hpp"
+
+#include <nlohmann/json.hpp>
+
+namespace deepgemm::runtime {
+namespace {
+
+std::optional<Measured> measured_of(const deepgemm_plan& plan) {
+  const std::lock_guard lock(plan.mutex);
+  return plan.measured;
+}
+
+// The report with the measured error in its certificate.
+schedule::Report with_measured(const deepgemm_plan& plan) {
+  schedule::Report report = plan.data->report;
+  if (const auto measured = measured_of(plan)) {
+    report.choice->certificate.measured_relative = measured->relative;
+    report.choice->certificate.measured_absolute = measured->absolute;
+  }
+  return report;
+}
+
+}  // namespace
+
+base::Result<std::string> explain_report(const schedule::Report& report,
+                                         deepgemm_explain_format_t format) {
+  switch (format) {
+    case DEEPGEMM_EXPLAIN_TEXT:
+      return schedule::report_text(report);
+    case DEEPGEMM_EXPLAIN_JSON:
+      return schedule::report_json(report);
+  }
+  return base::make_error(DEEPGEMM_ERROR_INVALID_ARGUMENT,
+                          "format: {} is unknown; give DEEPGEMM_EXPLAIN_TEXT or _JSON",
+                          static_cast<int>(format));
+}
+
+base::Result<std::string> explain_plan(const deepgemm_plan& plan,
+                                       deepgemm_explain_format_t format) {
+  DEEPGEMM_TRY_ASSIGN(text, explain_report(with_measured(plan), format));
+  const bool launchable = plan.data->executable != nullptr;
+  const size_t workspace = plan.data->workspace_bytes;
+  if (format == DEEPGEMM_EXPLAIN_JSON) {
+    auto report = nlohmann::ordered_json::parse(text);
+    report["run_time"] = {{"launchable", launchable}, {"workspace_bytes", workspace}};
+    return report.dump(2);
+  }
+  if (!text.empty() && text.back() != '\n') text += '\n';
+  text +=
+      launchable
+          ? fmt::format("run time    launchable in this process, workspace {} bytes\n", workspace)
+          : fmt::format("run time    not launchable in this process, which does not run on {}\n",
+                        plan.data->device->profile.name);
+  return text;
+}
+
+}  // namespace deepgemm::runtime
