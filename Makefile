@@ -40,12 +40,7 @@ bench: bootstrap-bench ## Run the benchmarks of host code
 	@build/bench/deepgemm_bench
 
 fuzz: bootstrap-fuzz ## Run each fuzzer for FUZZ_SECONDS
-	@$(call configure,fuzz)
-	@$(call compile,build-fuzz)
-	@for fuzzer in $(wildcard fuzz/*_fuzz.cpp); do \
-	  name=$$(basename $$fuzzer .cpp); mkdir -p build-fuzz/corpus/$$name; \
-	  build-fuzz/fuzz/$$name -max_total_time=$(FUZZ_SECONDS) build-fuzz/corpus/$$name || exit 1; \
-	done
+	@JOBS=$(JOBS) scripts/fuzz $(FUZZ_SECONDS)
 
 asan tsan: bootstrap-test ## Run the unit tests under sanitizers, in build-asan/ or build-tsan/
 	@$(call configure,$@)

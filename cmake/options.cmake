@@ -15,7 +15,7 @@ set(CMAKE_CUDA_ARCHITECTURES "" CACHE STRING
 option(DEEPGEMM_BUILD_TESTS "Build the tests" ${developing})
 option(DEEPGEMM_BUILD_TOOLS "Build the program deepgemm" ${developing})
 option(DEEPGEMM_BUILD_BENCH "Build the benchmarks" OFF)
-option(DEEPGEMM_BUILD_FUZZ "Build the fuzzers (Clang only)" OFF)
+option(DEEPGEMM_BUILD_FUZZ "Build the fuzzers for long runs; with Clang on libFuzzer" OFF)
 
 option(DEEPGEMM_DEV "Treat warnings as errors" OFF)
 set(DEEPGEMM_SANITIZE "" CACHE STRING "Sanitizers, such as address,undefined or thread")

@@ -32,9 +32,7 @@ configure_file("${PROJECT_SOURCE_DIR}/cmake/build_config.hpp.in"
                "${PROJECT_BINARY_DIR}/generated/build_config.hpp" @ONLY)
 
 add_library(deepgemm_settings INTERFACE)
-# The root, for kernels/catalog.inc alone.
 target_include_directories(deepgemm_settings INTERFACE
-  "${PROJECT_SOURCE_DIR}"
   "${PROJECT_SOURCE_DIR}/src"
   "${PROJECT_SOURCE_DIR}/include"
   "${PROJECT_BINARY_DIR}/include"
