@@ -33,10 +33,10 @@ class BoundedText {
   }
   uint64_t total() const { return total_; }
   std::string text() const {
-    if (tail_.size() <= kTail) return head_ + tail_;
-    const uint64_t left_out = total_ - head_.size() - kTail;
-    return fmt::format("{}\n... {} bytes left out ...\n{}", head_, left_out,
-                       tail_.substr(tail_.size() - kTail));
+    const std::string tail = tail_.size() > kTail ? tail_.substr(tail_.size() - kTail) : tail_;
+    const uint64_t left_out = total_ - head_.size() - tail.size();
+    if (left_out == 0) return head_ + tail;
+    return fmt::format("{}\n... {} bytes left out ...\n{}", head_, left_out, tail);
   }
 
  private:

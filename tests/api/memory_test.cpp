@@ -1,28 +1,12 @@
 // The memory that callers see: statistics, leaks, operands - and that a launch takes none.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
+#include <cstdint>
 #include <cstring>
-#include <new>
 #include <string>
 #include <vector>
 
 #include "support.hpp"
-
-// Every allocation of C++ code in this program passes here.
-namespace {
-std::atomic<int64_t> allocations = 0;
-}  // namespace
-
-void* operator new(size_t bytes) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  void* const memory = std::malloc(bytes == 0 ? 1 : bytes);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace deepgemm::api_test {
 namespace {
@@ -144,12 +128,12 @@ TEST(Memory, LaunchesTakeNone) {
     }
     const void* const operand = packed != nullptr ? static_cast<const void*>(packed) : b.data();
     const deepgemm_pool_stats_t pool_before = stats();
-    const int64_t before = allocations;
+    const int64_t before = heap_allocations();
     deepgemm_status_t status = DEEPGEMM_SUCCESS;
     for (int i = 0; i < 5 && status == DEEPGEMM_SUCCESS; ++i) {
       status = deepgemm_launch_plan(&owner.plan, a.data(), operand, c.data());
     }
-    EXPECT_EQ(allocations - before, 0);
+    EXPECT_EQ(heap_allocations() - before, 0);
     EXPECT_TRUE(succeeded(status));
     EXPECT_EQ(stats().total_allocations, pool_before.total_allocations);
     EXPECT_EQ(stats().reserved_bytes, pool_before.reserved_bytes);

@@ -18,7 +18,7 @@ namespace {
 std::vector<float> floats(int64_t count, uint64_t seed) {
   const auto bytes = random_elements(PRECISION_FP32, count, seed);
   std::vector<float> values(static_cast<size_t>(count));
-  std::memcpy(values.data(), bytes.data(), bytes.size());
+  if (count > 0) std::memcpy(values.data(), bytes.data(), bytes.size());
   return values;
 }
 

@@ -22,6 +22,9 @@ std::vector<uint8_t> random_elements(gemm_precision_t precision, int64_t count, 
 // Positive scales in 0.5 ... 1.5.
 std::vector<float> random_scales(int64_t count, uint64_t seed);
 
+// How often C++ code of this program, the library included, took memory from the heap.
+int64_t heap_allocations();
+
 gemm_intent_t fp32_intent(gemm_operation_t operation);
 
 // Destroys on the way out.

@@ -275,8 +275,7 @@ base::Result<ExitCode> run_bench(const Options& options) {
   if (noisy && !options.json) {
     print(
         "\nNOISY: other work waited for the CPUs in more than {:.0f} % of the time; repeat on an "
-        "idle "
-        "machine.\n",
+        "idle machine.\n",
         100 * kNoisyPressure);
   }
   return ExitCode::kOk;

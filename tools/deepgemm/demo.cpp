@@ -22,11 +22,9 @@ constexpr DemoContract kInt4 = {"int4_awq", "INT4, no outliers", "", "",
 constexpr DemoContract kInt4Outliers = {
     "int4_awq_outliers", "INT4 + outliers", "INT4-AWQ WITH OUTLIER CHANNELS IN FP16",
     "Weights packed to 4 bits in groups of 64 with FP16 scales and zero points. The arithmetic on "
-    "the "
-    "packed weights must be right to 0.002, absolute. What packing itself loses is reported apart, "
-    "because no arithmetic can give it back; on the right, the 1 % of input channels with the "
-    "largest "
-    "activations stay in FP16.",
+    "the packed weights must be right to 0.002, absolute. What packing itself loses is reported "
+    "apart, because no arithmetic can give it back; on the right, the 1 % of input channels with "
+    "the largest activations stay in FP16.",
     "a=fp16 b=int4_awq c=fp32 group=64 safe outlier=fp16 abs=0.002"};
 
 struct Options {

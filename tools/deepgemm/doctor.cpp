@@ -259,11 +259,11 @@ Diagnosis diagnose() {
 
 void print_text(const Diagnosis& diagnosis) {
   constexpr size_t kWidth = 100;
-  constexpr size_t kNames = 24;
+  constexpr size_t kNames = 26;
   for (const Section& section : diagnosis.sections) {
     print("{}\n", paint(Color::kBold, section.title));
     for (const Fact& fact : section.facts) {
-      write_output(wrapped(fmt::format("  {:<22}{}", fact.name, fact.text), kWidth, kNames));
+      write_output(wrapped(fmt::format("  {:<24}{}", fact.name, fact.text), kWidth, kNames));
     }
   }
   print("{}\n", paint(Color::kBold, "advice"));

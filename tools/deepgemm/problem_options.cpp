@@ -121,6 +121,7 @@ void ProblemOptions::add_to(CLI::App& command, Count count) {
                          : "problem lines; each begins with nn, nt, tn or tt");
   if (count == Count::kMany) {
     command.add_option("--file", files_, "file of problem lines, # begins a comment; repeatable")
+        ->allow_extra_args(false)
         ->group(kSizes);
   }
   command

@@ -91,8 +91,7 @@ base::Result<Inputs> inputs_of_files(const NamedProblem& named, bool packed_b, c
 void print_packing(const deepgemm_packed_info_t& info) {
   print(
       "weights    packed to {} in groups of {}, {}; {} channels in FP16; relative error of the "
-      "weights "
-      "{:.2e}\n",
+      "weights {:.2e}\n",
       base::find_format(info.precision)->name, info.group_size,
       bytes_text(static_cast<double>(info.bytes)), info.outlier_channels,
       info.relative_frobenius_error);

@@ -64,6 +64,7 @@ double PressureMeter::share() const {
 double measure_read_bandwidth() {
   constexpr int64_t kSmallest = int64_t{256} << 20;
   constexpr int64_t kChunk = int64_t{1} << 17;  // doubles
+  constexpr int kReads = 5;
   const cpu::CpuDevice& device = cpu::cpu_device();
   const int64_t wanted = std::max(kSmallest, 4 * device.l3_bytes);
   const int64_t bytes = std::min(wanted, std::max(device.memory_bytes / 8, kChunk * 8));
@@ -71,7 +72,7 @@ double measure_read_bandwidth() {
   std::vector<double> data(static_cast<size_t>(chunks * kChunk), 1.0);
   std::vector<double> sums(static_cast<size_t>(chunks));
   double best_us = 0;
-  for (int run = 0; run < 3; ++run) {
+  for (int run = 0; run < kReads; ++run) {
     const Clock::time_point begin = Clock::now();
     cpu::process_pool().parallel_for(chunks, 0, [&](int64_t chunk, int) {
       constexpr int64_t kLanes = 32;  // independent sums, so that latency does not count

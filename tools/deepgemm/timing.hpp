@@ -44,7 +44,7 @@ class PressureMeter {
 constexpr double kNoisyPressure = 0.05;  // above this, figures are marked as noisy
 
 // Reading rate of this machine's memory in GB/s: all threads of the CPU backend sum a buffer that
-// no cache holds; the best of three.
+// no cache holds; the best of five.
 double measure_read_bandwidth();
 
 }  // namespace deepgemm::cli

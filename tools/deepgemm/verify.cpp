@@ -337,6 +337,7 @@ Verb add_verify(CLI::App& program) {
   }
   command->add_option("--inputs", options->inputs, "input sets to use; without it, all")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->check(CLI::IsMember(names));
   command->add_option("--input-seed", options->seed, "seed of the inputs")->capture_default_str();
   command
