@@ -4,7 +4,7 @@ include(CMakePackageConfigHelpers)
 
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/deepgemm")
 
-install(TARGETS deepgemm deepgemm_static EXPORT deepgemm_targets
+install(TARGETS deepgemm_shared deepgemm_static EXPORT deepgemm_targets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT deepgemm_targets

@@ -9,6 +9,7 @@
 using deepgemm::api::copy_text;
 using deepgemm::api::guard;
 using deepgemm::api::require;
+using deepgemm::api::require_known;
 using Result = deepgemm::base::Result<void>;
 namespace runtime = deepgemm::runtime;
 
@@ -34,6 +35,7 @@ deepgemm_status_t deepgemm_malloc_operand(void** pointer, const gemm_intent_t* i
     DEEPGEMM_TRY(require(pointer, "pointer"));
     *pointer = nullptr;
     DEEPGEMM_TRY(require(intent, "intent"));
+    DEEPGEMM_TRY(require_known(operand, GEMM_OPERAND_C, "operand"));
     DEEPGEMM_TRY_ASSIGN(bytes, runtime::operand_bytes(*intent, operand, M, N, K));
     const char* const purpose = operand == GEMM_OPERAND_A   ? "input of A"
                                 : operand == GEMM_OPERAND_B ? "weights of B"

@@ -1,4 +1,6 @@
 // "Plans" of deepgemm.h.
+#include <string>
+
 #include "api/guard.hpp"
 #include "deepgemm/deepgemm.h"
 #include "runtime/context.hpp"
@@ -11,6 +13,7 @@
 using deepgemm::api::copy_text;
 using deepgemm::api::guard;
 using deepgemm::api::require;
+using deepgemm::api::require_known;
 using Result = deepgemm::base::Result<void>;
 namespace runtime = deepgemm::runtime;
 
@@ -67,7 +70,8 @@ deepgemm_status_t deepgemm_explain_plan(const gemm_plan_t* plan, deepgemm_explai
                                         char* buffer, size_t capacity, size_t* needed) {
   return guard([&]() -> Result {
     DEEPGEMM_TRY_ASSIGN(handle, runtime::find_plan(plan));
-    DEEPGEMM_TRY_ASSIGN(text, runtime::explain_plan(*handle, format));
+    DEEPGEMM_TRY(require_known(format, DEEPGEMM_EXPLAIN_JSON, "format"));
+    const std::string text = runtime::explain_plan(*handle, format);
     return copy_text(text, buffer, capacity, needed);
   });
 }
@@ -77,8 +81,9 @@ deepgemm_status_t deepgemm_explain_problem(const gemm_intent_t* intent, int64_t 
                                            char* buffer, size_t capacity, size_t* needed) {
   return guard([&]() -> Result {
     DEEPGEMM_TRY(require(intent, "intent"));
+    DEEPGEMM_TRY(require_known(format, DEEPGEMM_EXPLAIN_JSON, "format"));
     DEEPGEMM_TRY_ASSIGN(report, runtime::plan_report(*intent, M, N, K));
-    DEEPGEMM_TRY_ASSIGN(text, runtime::explain_report(report, format));
+    const std::string text = runtime::explain_report(report, format);
     return copy_text(text, buffer, capacity, needed);
   });
 }

@@ -7,8 +7,16 @@
 
 using deepgemm::api::guard;
 using deepgemm::api::require;
+using deepgemm::api::require_known;
 using Result = deepgemm::base::Result<void>;
 namespace runtime = deepgemm::runtime;
+
+static Result check_tensors(const deepgemm_weight_tensors_t* tensors) {
+  DEEPGEMM_TRY(require(tensors, "tensors"));
+  DEEPGEMM_TRY(require_known(tensors->format, WEIGHT_FORMAT_INT8_CHANNEL, "tensors.format"));
+  DEEPGEMM_TRY(require_known(tensors->precision, PRECISION_INT4_GPTQ, "tensors.precision"));
+  return require_known(tensors->scale_precision, PRECISION_INT4_GPTQ, "tensors.scale_precision");
+}
 
 deepgemm_status_t deepgemm_pack_weights(deepgemm_packed_weights_t** packed, const gemm_plan_t* plan,
                                         const deepgemm_weight_tensors_t* tensors) {
@@ -16,7 +24,7 @@ deepgemm_status_t deepgemm_pack_weights(deepgemm_packed_weights_t** packed, cons
     DEEPGEMM_TRY(require(packed, "packed"));
     *packed = nullptr;
     DEEPGEMM_TRY_ASSIGN(handle, runtime::find_plan(plan));
-    DEEPGEMM_TRY(require(tensors, "tensors"));
+    DEEPGEMM_TRY(check_tensors(tensors));
     DEEPGEMM_TRY_ASSIGN(weights, runtime::pack_weights(*handle->data, *tensors));
     *packed = weights;
     return {};
@@ -27,7 +35,7 @@ deepgemm_status_t deepgemm_unpack_weights(const deepgemm_packed_weights_t* packe
                                           const deepgemm_weight_tensors_t* tensors) {
   return guard([&]() -> Result {
     DEEPGEMM_TRY_ASSIGN(weights, runtime::require_packed(packed));
-    DEEPGEMM_TRY(require(tensors, "tensors"));
+    DEEPGEMM_TRY(check_tensors(tensors));
     return runtime::unpack_weights(*weights, *tensors);
   });
 }
@@ -58,6 +66,7 @@ deepgemm_status_t deepgemm_convert_layout(void* destination,
   return guard([&]() -> Result {
     DEEPGEMM_TRY(require(destination_layout, "destination_layout"));
     DEEPGEMM_TRY(require(source_layout, "source_layout"));
+    DEEPGEMM_TRY(require_known(precision, PRECISION_INT4_GPTQ, "precision"));
     return runtime::convert_layout(destination, *destination_layout, source, *source_layout,
                                    precision);
   });
@@ -68,6 +77,7 @@ deepgemm_status_t deepgemm_layout_bytes(const gemm_layout_t* layout, gemm_precis
   return guard([&]() -> Result {
     DEEPGEMM_TRY(require(layout, "layout"));
     DEEPGEMM_TRY(require(bytes, "bytes"));
+    DEEPGEMM_TRY(require_known(precision, PRECISION_INT4_GPTQ, "precision"));
     DEEPGEMM_TRY_ASSIGN(size, runtime::layout_bytes(*layout, precision));
     *bytes = size;
     return {};

@@ -1,5 +1,6 @@
 #include <array>
 #include <cmath>
+#include <cstring>
 
 #include "base/formats.hpp"
 #include "intent/problem.hpp"
@@ -17,10 +18,21 @@ base::Error invalid(fmt::format_string<Args...> format, Args&&... args) {
   return base::make_error(DEEPGEMM_ERROR_INVALID_ARGUMENT, format, std::forward<Args>(args)...);
 }
 
-base::Result<void> check_enum(const char* field, int value, std::span<const Word> words) {
-  if (word_of(words, value) != nullptr) return {};
+// A C caller may store any number in an enum; reading it as the enum would be undefined.
+template <class Enum>
+int raw_value(const Enum& value) {
+  int number = 0;
+  static_assert(sizeof(value) == sizeof(number));
+  std::memcpy(&number, &value, sizeof(number));
+  return number;
+}
+
+template <class Enum>
+base::Result<void> check_enum(const char* field, const Enum& value, std::span<const Word> words) {
+  const int number = raw_value(value);
+  if (word_of(words, number) != nullptr) return {};
   return invalid("{} is {}, which is no value of its enumeration; give 0 ... {} ({}).", field,
-                 value, words.back().value, list_words(words));
+                 number, words.back().value, list_words(words));
 }
 
 template <class T, size_t N>
@@ -89,7 +101,7 @@ base::Result<double> check_factor(const char* name, double value) {
 // --------------------------------------------------------------------------------------
 
 base::Result<void> check_groups(const gemm_intent_t& intent) {
-  const int kind = intent.group_kind;
+  const int kind = raw_value(intent.group_kind);
   if (kind < GEMM_GROUP_NONE || kind > GEMM_GROUP_K) {
     return invalid("group_kind is {}, which is no value of its enumeration; give 0 ... {}.", kind,
                    static_cast<int>(GEMM_GROUP_K));
@@ -200,18 +212,21 @@ base::Result<Budget> resolve_budget(const compute_budget_t& declared) {
 // ---- Epilogue
 // ------------------------------------------------------------------------------------
 
-base::Result<gemm_precision_t> epilogue_precision(const char* name, gemm_precision_t declared,
+base::Result<gemm_precision_t> epilogue_precision(const char* name,
+                                                  const gemm_precision_t& declared,
                                                   gemm_precision_t output) {
-  if (declared == PRECISION_DEFAULT) {
+  const int number = raw_value(declared);
+  if (number == PRECISION_DEFAULT) {
     const base::FormatInfo* format = base::find_format(output);
     return format != nullptr && !format->is_integer ? output : PRECISION_FP32;
   }
-  const base::FormatInfo* format = base::find_format(declared);
-  if (format == nullptr || format->is_integer || declared == PRECISION_TF32) {
+  const char* known = word_of(precision_words(), number);
+  const base::FormatInfo* format = known != nullptr ? base::find_format(known) : nullptr;
+  if (format == nullptr || format->is_integer || number == PRECISION_TF32) {
     return invalid(
-        "epilogue.{} is {}; it is stored as fp64, fp32, fp16, bf16, fp8_e4m3 or fp8_e5m2: "
-        "give PRECISION_DEFAULT (0) for that of C.",
-        name, format != nullptr ? format->name : std::to_string(declared));
+        "epilogue.{} is {}; it is stored as fp64, fp32, fp16, bf16, fp8_e4m3 or fp8_e5m2: give "
+        "PRECISION_DEFAULT (0) for that of C.",
+        name, known != nullptr ? known : std::to_string(number));
   }
   return declared;
 }

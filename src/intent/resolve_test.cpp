@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "intent/problem.hpp"
@@ -28,9 +28,10 @@ constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
+// As a C caller can: no conversion to an enum that cannot hold the number.
 template <class Enum>
-Enum unknown_value(int value) {
-  return static_cast<Enum>(value);
+void set_raw(Enum& field, int value) {
+  std::memcpy(&field, &value, sizeof(value));
 }
 
 const BadInput kBadInputs[] = {
@@ -50,15 +51,13 @@ const BadInput kBadInputs[] = {
      [](Case& c) { c.k = 144115188075855871; }},
     {"alpha is nan", [](Case& c) { c.intent.alpha = kNan; }, [](Case& c) { c.intent.alpha = 0; }},
     {"beta is inf", [](Case& c) { c.intent.beta = kInf; }, [](Case& c) { c.intent.beta = 0; }},
-    {"operation is 4", [](Case& c) { c.intent.operation = unknown_value<gemm_operation_t>(4); },
+    {"operation is 4", [](Case& c) { set_raw(c.intent.operation, 4); },
      [](Case& c) { c.intent.operation = GEMM_OP_TT; }},
-    {"role is 9", [](Case& c) { c.intent.role = unknown_value<gemm_role_t>(9); },
+    {"role is 9", [](Case& c) { set_raw(c.intent.role, 9); },
      [](Case& c) { c.intent.role = GEMM_ROLE_LM_HEAD; }},
-    {"epilogue.activation is 6",
-     [](Case& c) { c.intent.epilogue.activation = unknown_value<gemm_activation_t>(6); },
+    {"epilogue.activation is 6", [](Case& c) { set_raw(c.intent.epilogue.activation, 6); },
      [](Case& c) { c.intent.epilogue.activation = GEMM_ACTIVATION_SWIGLU; }},
-    {"l2_prefetch is 7",
-     [](Case& c) { c.intent.tiling_policy.l2_prefetch = unknown_value<gemm_l2_prefetch_t>(7); },
+    {"l2_prefetch is 7", [](Case& c) { set_raw(c.intent.tiling_policy.l2_prefetch, 7); },
      [](Case& c) { c.intent.tiling_policy.l2_prefetch = L2_PREFETCH_AGGRESSIVE; }},
     {"intent.reserved[2] is 5", [](Case& c) { c.intent.reserved[2] = 5; },
      [](Case& c) { c.intent.reserved[2] = 0; }},
@@ -69,7 +68,7 @@ const BadInput kBadInputs[] = {
     {"numerical_contract.reserved[1] is 1",
      [](Case& c) { c.intent.numerical_contract.reserved[1] = 1; },
      [](Case& c) { c.intent.numerical_contract.reserved[1] = 0; }},
-    {"group_kind is 4", [](Case& c) { c.intent.group_kind = unknown_value<gemm_group_kind_t>(4); },
+    {"group_kind is 4", [](Case& c) { set_raw(c.intent.group_kind, 4); },
      [](Case& c) { c.intent.group_kind = GEMM_GROUP_NONE; }},
     {"group_count is 3", [](Case& c) { c.intent.group_count = 3; },
      [](Case& c) { c.intent.group_count = 0; }},
@@ -98,6 +97,9 @@ const BadInput kBadInputs[] = {
     {"nearest legal values are 6 and 8",
      [](Case& c) { c.n = 7, c.intent.epilogue.activation = GEMM_ACTIVATION_SWIGLU; },
      [](Case& c) { c.n = 8; }},
+    {"epilogue.bias_precision is 100",
+     [](Case& c) { set_raw(c.intent.epilogue.bias_precision, 100); },
+     [](Case& c) { c.intent.epilogue.bias_precision = PRECISION_DEFAULT; }},
     {"epilogue.bias_precision is int8",
      [](Case& c) {
        c.intent.epilogue.bias = true, c.intent.epilogue.bias_precision = PRECISION_INT8;
@@ -113,8 +115,7 @@ const BadInput kBadInputs[] = {
      [](Case& c) { c.intent.numerical_contract.max_relative_error = 0; }},
     {"logical_shape[1]", [](Case& c) { c.intent.layout_a.logical_shape[1] = 5; },
      [](Case& c) { c.intent.layout_a.logical_shape[1] = 4; }},
-    {"physical_layout is 5",
-     [](Case& c) { c.intent.layout_b.physical_layout = unknown_value<gemm_physical_layout_t>(5); },
+    {"physical_layout is 5", [](Case& c) { set_raw(c.intent.layout_b.physical_layout, 5); },
      [](Case& c) { c.intent.layout_b.physical_layout = LAYOUT_COL_MAJOR; }},
     {"GEMM_STRIDE_BROADCAST", [](Case& c) { c.intent.layout_c.strides[1] = GEMM_STRIDE_BROADCAST; },
      [](Case& c) { c.intent.layout_c.strides[1] = 0; }},

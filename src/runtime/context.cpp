@@ -10,6 +10,7 @@
 #include "backend/cpu/device.hpp"
 #include "base/env.hpp"
 #include "build_config.hpp"
+#include "runtime/immortal.hpp"
 
 namespace deepgemm::runtime {
 namespace {
@@ -25,23 +26,23 @@ struct Context {
 };
 
 Context& context() {
-  // Never destroyed: other static objects may call the library during exit.
-  static Context& context = *new Context;
-  return context;
+  static Immortal<Context> context;
+  return context.get();
 }
 
 thread_local deepgemm_stream_t thread_stream = nullptr;
 
 const std::map<std::string, Device>& known_devices() {
-  static const auto& devices = *[] {
-    auto* known = new std::map<std::string, Device>;
+  using Devices = std::map<std::string, Device>;
+  static Immortal<Devices> devices([] {
+    Devices known;
     for (const schedule::DeviceProfile& profile : schedule::all_profiles()) {
-      known->emplace(profile.name, Device{profile, false});
+      known.emplace(profile.name, Device{profile, false});
     }
-    known->insert_or_assign(kCpu, Device{cpu::host_profile(), true});
+    known.insert_or_assign(kCpu, Device{cpu::host_profile(), true});
     return known;
-  }();
-  return devices;
+  }());
+  return devices.get();
 }
 
 bool is_executable_file(const char* path) {

@@ -65,11 +65,6 @@ base::Result<size_t> operand_bytes(const gemm_intent_t& intent, deepgemm_operand
                                    int64_t m, int64_t n, int64_t k) {
   DEEPGEMM_TRY_ASSIGN(problem, intent::resolve(intent, m, n, k));
   const intent::Operand* const operands[] = {&problem.a, &problem.b, &problem.c};
-  if (operand < GEMM_OPERAND_A || operand > GEMM_OPERAND_C) {
-    return base::make_error(DEEPGEMM_ERROR_INVALID_ARGUMENT,
-                            "operand: {} is unknown; give GEMM_OPERAND_A, _B or _C",
-                            static_cast<int>(operand));
-  }
   const intent::Operand& chosen = *operands[operand];
   if (base::is_int4(chosen.precision)) {
     return base::make_error(DEEPGEMM_ERROR_UNSUPPORTED,

@@ -13,14 +13,15 @@
 #include "contract/quantize.hpp"
 #include "layout/quantized_weights.hpp"
 #include "runtime/handle_registry.hpp"
+#include "runtime/immortal.hpp"
 #include "runtime/launch.hpp"
 
 namespace deepgemm::runtime {
 namespace {
 
 HandleRegistry& live_packed() {
-  static HandleRegistry& registry = *new HandleRegistry;
-  return registry;
+  static Immortal<HandleRegistry> registry;
+  return registry.get();
 }
 
 template <class... Args>

@@ -8,14 +8,15 @@
 #include "contract/path.hpp"
 #include "layout/matrix_layout.hpp"
 #include "runtime/handle_registry.hpp"
+#include "runtime/immortal.hpp"
 #include "runtime/plan_cache.hpp"
 
 namespace deepgemm::runtime {
 namespace {
 
 HandleRegistry& live_plans() {
-  static HandleRegistry& registry = *new HandleRegistry;
-  return registry;
+  static Immortal<HandleRegistry> registry;
+  return registry.get();
 }
 
 base::Result<schedule::Report> plan_for(const gemm_intent_t& intent, int64_t m, int64_t n,

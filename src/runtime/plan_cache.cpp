@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/hash.hpp"
+#include "runtime/immortal.hpp"
 
 namespace deepgemm::runtime {
 
@@ -135,9 +136,8 @@ size_t PlanCache::size() const {
 
 PlanCache& process_plan_cache() {
   constexpr size_t kPlans = 1024;
-  // Never destroyed: plans may be made during exit.
-  static PlanCache& cache = *new PlanCache(kPlans);
-  return cache;
+  static Immortal<PlanCache> cache(kPlans);
+  return cache.get();
 }
 
 }  // namespace deepgemm::runtime

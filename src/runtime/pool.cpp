@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backend/cpu/device.hpp"
+#include "runtime/immortal.hpp"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -301,9 +302,8 @@ std::string Pool::leak_report() const {
 }
 
 Pool& process_pool() {
-  // Never destroyed: other static objects may free memory during exit.
-  static Pool& pool = *new Pool(static_cast<size_t>(cpu::cpu_device().memory_bytes));
-  return pool;
+  static Immortal<Pool> pool(static_cast<size_t>(cpu::cpu_device().memory_bytes));
+  return pool.get();
 }
 
 }  // namespace deepgemm::runtime

@@ -22,22 +22,13 @@ schedule::Report with_measured(const deepgemm_plan& plan) {
 
 }  // namespace
 
-base::Result<std::string> explain_report(const schedule::Report& report,
-                                         deepgemm_explain_format_t format) {
-  switch (format) {
-    case DEEPGEMM_EXPLAIN_TEXT:
-      return schedule::report_text(report);
-    case DEEPGEMM_EXPLAIN_JSON:
-      return schedule::report_json(report);
-  }
-  return base::make_error(DEEPGEMM_ERROR_INVALID_ARGUMENT,
-                          "format: {} is unknown; give DEEPGEMM_EXPLAIN_TEXT or _JSON",
-                          static_cast<int>(format));
+std::string explain_report(const schedule::Report& report, deepgemm_explain_format_t format) {
+  return format == DEEPGEMM_EXPLAIN_JSON ? schedule::report_json(report)
+                                         : schedule::report_text(report);
 }
 
-base::Result<std::string> explain_plan(const deepgemm_plan& plan,
-                                       deepgemm_explain_format_t format) {
-  DEEPGEMM_TRY_ASSIGN(text, explain_report(with_measured(plan), format));
+std::string explain_plan(const deepgemm_plan& plan, deepgemm_explain_format_t format) {
+  std::string text = explain_report(with_measured(plan), format);
   const bool launchable = plan.data->executable != nullptr;
   const size_t workspace = plan.data->workspace_bytes;
   if (format == DEEPGEMM_EXPLAIN_JSON) {

@@ -4,17 +4,15 @@
 #include <optional>
 #include <string>
 
-#include "base/result.hpp"
 #include "deepgemm/types.h"
 #include "runtime/plan.hpp"
 
 namespace deepgemm::runtime {
 
-// INVALID_ARGUMENT for an unknown format. The planner's report, whether and with what workspace the
+// The planner's report, whether and with what workspace the
 // plan can be launched here, and the measured error once deepgemm_verify_plan ran.
-base::Result<std::string> explain_plan(const deepgemm_plan& plan, deepgemm_explain_format_t format);
+std::string explain_plan(const deepgemm_plan& plan, deepgemm_explain_format_t format);
 // The planner's report alone.
-base::Result<std::string> explain_report(const schedule::Report& report,
-                                         deepgemm_explain_format_t format);
+std::string explain_report(const schedule::Report& report, deepgemm_explain_format_t format);
 
 }  // namespace deepgemm::runtime

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "runtime/immortal.hpp"
+
 namespace deepgemm::runtime {
 
 Scratch::Reservation::~Reservation() {
@@ -29,9 +31,8 @@ base::Result<std::unique_ptr<Scratch::Reservation>> Scratch::reserve(size_t byte
 }
 
 Scratch& process_scratch() {
-  // Never destroyed: plans may outlive static objects.
-  static Scratch& scratch = *new Scratch;
-  return scratch;
+  static Immortal<Scratch> scratch;
+  return scratch.get();
 }
 
 }  // namespace deepgemm::runtime

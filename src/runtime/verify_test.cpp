@@ -81,9 +81,7 @@ TEST_F(VerifyTest, AKernelBrokenInOneRowIsCaughtThere) {
   EXPECT_EQ(result->worst_row, kDamagedRow);
   EXPECT_DOUBLE_EQ(result->max_relative_error, 1);
   EXPECT_DOUBLE_EQ(result->max_absolute_error, 0.5 * kK);
-  const auto text = explain_plan(plan_, DEEPGEMM_EXPLAIN_JSON);
-  ASSERT_TRUE(text.ok());
-  EXPECT_NE(text->find("measured"), std::string::npos);
+  EXPECT_NE(explain_plan(plan_, DEEPGEMM_EXPLAIN_JSON).find("measured"), std::string::npos);
 }
 
 TEST_F(VerifyTest, DamageOutsideTheRowsOfTheLaunchIsNotSeen) {

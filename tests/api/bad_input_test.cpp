@@ -439,6 +439,32 @@ TEST(BadInput, LayoutsAndConversionsAreChecked) {
   EXPECT_EQ(deepgemm_layout_bytes(&layout, PRECISION_FP32, &bytes), kInvalid);
 }
 
+TEST(BadInput, UnknownEnumValuesOfArgumentsAreRefused) {
+  const gemm_intent_t intent = fp32_intent(GEMM_OP_NT);
+  const PlanOwner owner(intent, 2, 2, 2);
+  gemm_layout_t layout = {};
+  size_t bytes = 0;
+  void* memory = nullptr;
+  EXPECT_TRUE(failed(deepgemm_layout_bytes(&layout, garbage<gemm_precision_t>(), &bytes), kInvalid,
+                     "precision"));
+  EXPECT_TRUE(
+      failed(deepgemm_malloc_operand(&memory, &intent, garbage<deepgemm_operand_t>(), 2, 2, 2),
+             kInvalid, "operand"));
+  std::vector<float> weights(4);
+  deepgemm_weight_tensors_t tensors = {};
+  tensors.format = garbage<deepgemm_weight_format_t>();
+  tensors.precision = PRECISION_FP32;
+  tensors.in_features = tensors.out_features = 2;
+  tensors.weight = weights.data();
+  deepgemm_packed_weights_t* packed = nullptr;
+  EXPECT_TRUE(
+      failed(deepgemm_pack_weights(&packed, &owner.plan, &tensors), kInvalid, "tensors.format"));
+  tensors.format = WEIGHT_FORMAT_DENSE;
+  tensors.precision = garbage<gemm_precision_t>();
+  EXPECT_TRUE(
+      failed(deepgemm_pack_weights(&packed, &owner.plan, &tensors), kInvalid, "tensors.precision"));
+}
+
 TEST(BadInput, DevicesAndCompilersAreChecked) {
   EXPECT_TRUE(failed(deepgemm_set_device("cuda:0"), DEEPGEMM_ERROR_UNSUPPORTED, "CUDA"));
   EXPECT_TRUE(failed(deepgemm_set_device("abacus"), kInvalid, "h200"));
