@@ -31,6 +31,7 @@ struct Options {
 struct Ceilings {
   schedule::DeviceProfile profile;
   double read_gbs = 0;  // measured
+  bool noisy = false;   // other work disturbed the measurement
 };
 
 struct Row {
@@ -227,6 +228,7 @@ Json head_json(const Ceilings& ceilings) {
         {"build_type", build_config::kBuildType}}},
       {"ceilings",
        {{"read_gbs", ceilings.read_gbs},
+        {"read_noisy", ceilings.noisy},
         {"nominal_gbs", ceilings.profile.bandwidth_gbs},
         {"nominal_fp32_tflops", ceilings.profile.peak.fp32},
         {"nominal_source", ceilings.profile.source}}},
@@ -237,11 +239,13 @@ void print_head(const Ceilings& ceilings) {
   const cpu::CpuDevice& device = cpu::cpu_device();
   print("{}, {}, {} threads\n", device.model, cpu::isa_name(device.isa), device.threads);
   print(
-      "roofline: {:.3g} GFLOP/s and {:.3g} GB/s are nominal figures of the profile; reading was "
-      "measured at {:.3g} GB/s\n",
-      1e3 * ceilings.profile.peak.fp32, ceilings.profile.bandwidth_gbs, ceilings.read_gbs);
-  print("time is the median, spread p10 to p90; every launch reads another of {} input sets\n\n",
-        kInputSets);
+      "roofline: {:.3g} GFLOP/s and {:.3g} GB/s are nominal figures of the profile; reading was\n",
+      1e3 * ceilings.profile.peak.fp32, ceilings.profile.bandwidth_gbs);
+  print("measured at {:.3g} GB/s{}\n", ceilings.read_gbs, ceilings.noisy ? " (NOISY)" : "");
+  print(
+      "time is the median, spread p10 to p90; every launch reads another of {} input sets,\n"
+      "which the caches hold when they are small\n\n",
+      kInputSets);
   print("{:>9}  {:>19}  {:>8}  {:>7}  {:>8}  {}\n", "time", "spread", "GFLOP/s", "GB/s", "roofline",
         "path, problem");
 }
@@ -255,10 +259,12 @@ void print_row(const Row& row) {
 
 base::Result<ExitCode> run_bench(const Options& options) {
   DEEPGEMM_TRY_ASSIGN(problems, options.problem.problems());
-  const Ceilings ceilings = {cpu::host_profile(), measure_read_bandwidth()};
+  const PressureMeter pressure;
+  Ceilings ceilings = {cpu::host_profile(), measure_read_bandwidth()};
+  ceilings.noisy = pressure.share() > kNoisyPressure;
   Json report = head_json(ceilings);
   if (!options.json) print_head(ceilings);
-  bool noisy = false;
+  bool noisy = ceilings.noisy;
   Progress progress(static_cast<int64_t>(problems.size()));
   for (size_t i = 0; i < problems.size(); ++i) {
     progress.show(static_cast<int64_t>(i), problems[i].line);

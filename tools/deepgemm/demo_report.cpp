@@ -177,7 +177,7 @@ std::string half_titles(const std::string& table) {
 }
 
 std::string int4_text(int number, const ContractResult& without, const ContractResult& with) {
-  Table table({"linear", ">error", "|", ">W off", ">y off", ">time", "|", ">W off", ">y off",
+  Table table({"linear", ">abs. error", "|", ">W off", ">y off", ">time", "|", ">W off", ">y off",
                ">time", ">FP16", "verdict"});
   for (size_t i = 0; i < with.linears.size(); ++i) {
     const LinearResult& left = without.linears[i];
