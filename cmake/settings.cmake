@@ -12,7 +12,8 @@ set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
-# -O3 gains nothing outside the kernels, which ask for it themselves, and costs a third of the build.
+# -O3 gains nothing outside the kernels, which ask for it themselves, and costs a third of the
+# build time.
 string(REPLACE "-O3" "-O2" CMAKE_CXX_FLAGS_RELEASE "${CMAKE_CXX_FLAGS_RELEASE}")
 
 set(THREADS_PREFER_PTHREAD_FLAG ON)

@@ -25,9 +25,9 @@ struct ReferenceProblem {
   int64_t output_columns() const { return activation == GEMM_ACTIVATION_SWIGLU ? n / 2 : n; }
 };
 
-// What the reference itself can be off, of `magnitude`: its compensated sums are good to 2^-100, but
-// rounding them to double, alpha, beta, bias, activation and residual are up to eight roundings of
-// 2^-53. Comparisons grant it on top of a relative tolerance; it matters for FP64 results only.
+// What the reference itself can be off, of `magnitude`: its compensated sums are good to 2^-100,
+// but rounding them to double, alpha, beta, bias, activation and residual are up to eight roundings
+// of 2^-53. Comparisons grant it on top of a relative tolerance; it matters for FP64 results only.
 constexpr double kReferenceError = 0x1p-50;
 
 struct Reference {
