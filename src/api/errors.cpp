@@ -9,7 +9,7 @@ const char* deepgemm_status_string(deepgemm_status_t status) {
 #define DEEPGEMM_STATUS_NAME(code) \
   case code:                       \
     return #code;
-  switch (deepgemm::api::raw_value(status)) {
+  switch (deepgemm::base::raw_value(status)) {
     DEEPGEMM_STATUS_NAME(DEEPGEMM_SUCCESS)
     DEEPGEMM_STATUS_NAME(DEEPGEMM_ERROR_INVALID_ARGUMENT)
     DEEPGEMM_STATUS_NAME(DEEPGEMM_ERROR_UNSUPPORTED)

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <cstddef>
-#include <cstring>
 #include <exception>
 #include <new>
 #include <string>
 #include <utility>
 
+#include "base/raw_value.hpp"
 #include "base/result.hpp"
 #include "deepgemm/types.h"
 
@@ -40,20 +40,10 @@ deepgemm_status_t guard(Body&& body) noexcept {
 // INVALID_ARGUMENT naming `name` when `pointer` is null.
 base::Result<void> require(const void* pointer, const char* name);
 
-// The number in an enum, whatever a C caller stored there: reading an unknown value as the enum
-// would be undefined.
-template <class Enum>
-int raw_value(const Enum& value) {
-  int number = 0;
-  static_assert(sizeof value == sizeof number);
-  std::memcpy(&number, &value, sizeof number);
-  return number;
-}
-
 // INVALID_ARGUMENT naming `name` unless the value is one of 0 ... last.
 template <class Enum>
 base::Result<void> require_known(const Enum& value, Enum last, const char* name) {
-  const int number = raw_value(value);
+  const int number = base::raw_value(value);
   if (number >= 0 && number <= static_cast<int>(last)) return {};
   return base::make_error(DEEPGEMM_ERROR_INVALID_ARGUMENT,
                           "{}: {} is no value of its enumeration; give 0 ... {}", name, number,

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <array>
-#include <cstring>
 
 #include "base/formats.hpp"
+#include "base/raw_value.hpp"
 #include "contract/contract.hpp"
 
 namespace deepgemm::contract {
@@ -21,15 +21,6 @@ bool is_quantised(gemm_precision_t precision) {
   return base::is_int4(precision) || base::is_fp8(precision) || precision == PRECISION_INT8;
 }
 
-// Reads an enum as the integer it is: a caller in C can store anything there.
-template <class Enum>
-int raw(const Enum& value) {
-  static_assert(sizeof(Enum) == sizeof(int));
-  int number = 0;
-  std::memcpy(&number, &value, sizeof(number));
-  return number;
-}
-
 Result<void> check_enum(const char* field, int value, int last) {
   if (value >= 0 && value <= last) return {};
   return make_error(kInvalid, "{} is {}: known values are 0 to {}", field, value, last);
@@ -42,15 +33,15 @@ Result<void> check_enums(const numerical_contract_t& c) {
     int last;
   };
   const Field fields[] = {
-      {"input_precision", raw(c.input_precision), PRECISION_INT4_GPTQ},
-      {"output_precision", raw(c.output_precision), PRECISION_INT4_GPTQ},
-      {"activation_precision", raw(c.activation_precision), PRECISION_INT4_GPTQ},
-      {"weight_precision", raw(c.weight_precision), PRECISION_INT4_GPTQ},
-      {"error_model", raw(c.error_model), ERROR_MODEL_ABSOLUTE_EPSILON},
-      {"outlier_handling", raw(c.outlier_handling), OUTLIER_FP16_CHANNEL},
-      {"dequant_strategy", raw(c.dequant_strategy), DEQUANT_STRATEGY_BLOCK_128},
-      {"reproducibility", raw(c.reproducibility), REPRODUCIBILITY_BATCH_INVARIANT},
-      {"bound_basis", raw(c.bound_basis), BOUND_BASIS_PROBABILISTIC},
+      {"input_precision", base::raw_value(c.input_precision), PRECISION_INT4_GPTQ},
+      {"output_precision", base::raw_value(c.output_precision), PRECISION_INT4_GPTQ},
+      {"activation_precision", base::raw_value(c.activation_precision), PRECISION_INT4_GPTQ},
+      {"weight_precision", base::raw_value(c.weight_precision), PRECISION_INT4_GPTQ},
+      {"error_model", base::raw_value(c.error_model), ERROR_MODEL_ABSOLUTE_EPSILON},
+      {"outlier_handling", base::raw_value(c.outlier_handling), OUTLIER_FP16_CHANNEL},
+      {"dequant_strategy", base::raw_value(c.dequant_strategy), DEQUANT_STRATEGY_BLOCK_128},
+      {"reproducibility", base::raw_value(c.reproducibility), REPRODUCIBILITY_BATCH_INVARIANT},
+      {"bound_basis", base::raw_value(c.bound_basis), BOUND_BASIS_PROBABILISTIC},
   };
   for (const Field& field : fields) DEEPGEMM_TRY(check_enum(field.name, field.value, field.last));
   for (const int64_t reserved : c.reserved) {

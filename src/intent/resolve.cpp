@@ -1,8 +1,8 @@
 #include <array>
 #include <cmath>
-#include <cstring>
 
 #include "base/formats.hpp"
+#include "base/raw_value.hpp"
 #include "intent/problem.hpp"
 #include "intent/words.hpp"
 
@@ -18,18 +18,9 @@ base::Error invalid(fmt::format_string<Args...> format, Args&&... args) {
   return base::make_error(DEEPGEMM_ERROR_INVALID_ARGUMENT, format, std::forward<Args>(args)...);
 }
 
-// A C caller may store any number in an enum; reading it as the enum would be undefined.
-template <class Enum>
-int raw_value(const Enum& value) {
-  int number = 0;
-  static_assert(sizeof(value) == sizeof(number));
-  std::memcpy(&number, &value, sizeof(number));
-  return number;
-}
-
 template <class Enum>
 base::Result<void> check_enum(const char* field, const Enum& value, std::span<const Word> words) {
-  const int number = raw_value(value);
+  const int number = base::raw_value(value);
   if (word_of(words, number) != nullptr) return {};
   return invalid("{} is {}, which is no value of its enumeration; give 0 ... {} ({}).", field,
                  number, words.back().value, list_words(words));
@@ -101,7 +92,7 @@ base::Result<double> check_factor(const char* name, double value) {
 // --------------------------------------------------------------------------------------
 
 base::Result<void> check_groups(const gemm_intent_t& intent) {
-  const int kind = raw_value(intent.group_kind);
+  const int kind = base::raw_value(intent.group_kind);
   if (kind < GEMM_GROUP_NONE || kind > GEMM_GROUP_K) {
     return invalid("group_kind is {}, which is no value of its enumeration; give 0 ... {}.", kind,
                    static_cast<int>(GEMM_GROUP_K));
@@ -215,7 +206,7 @@ base::Result<Budget> resolve_budget(const compute_budget_t& declared) {
 base::Result<gemm_precision_t> epilogue_precision(const char* name,
                                                   const gemm_precision_t& declared,
                                                   gemm_precision_t output) {
-  const int number = raw_value(declared);
+  const int number = base::raw_value(declared);
   if (number == PRECISION_DEFAULT) {
     const base::FormatInfo* format = base::find_format(output);
     return format != nullptr && !format->is_integer ? output : PRECISION_FP32;

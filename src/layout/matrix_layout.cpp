@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "base/formats.hpp"
+#include "base/raw_value.hpp"
 
 namespace deepgemm::layout {
 namespace {
@@ -134,9 +135,9 @@ base::Result<void> check_enums(const gemm_layout_t& declared, const char* name) 
     int last;
   };
   const Field fields[] = {
-      {"physical_layout", static_cast<int>(declared.physical_layout), LAYOUT_STREAMING},
-      {"memory_space", static_cast<int>(declared.memory_space), MEM_SPACE_HOST_PINNED},
-      {"access_pattern", static_cast<int>(declared.access_pattern), ACCESS_PATTERN_REUSED}};
+      {"physical_layout", base::raw_value(declared.physical_layout), LAYOUT_STREAMING},
+      {"memory_space", base::raw_value(declared.memory_space), MEM_SPACE_HOST_PINNED},
+      {"access_pattern", base::raw_value(declared.access_pattern), ACCESS_PATTERN_REUSED}};
   for (const Field& field : fields) {
     if (field.value < 0 || field.value > field.last) {
       return base::make_error(
