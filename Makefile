@@ -26,7 +26,7 @@ demo: bootstrap-build ## Build the program only and show it at work on a layer o
 	@$(call compile,build) --target deepgemm_cli
 	@scripts/demo
 
-test: build ## Run all tests of the release build
+test: asan build ## Run the unit tests under sanitizers, then all tests of the release build
 	@$(call run_tests,build)
 
 check: bootstrap-check ## Check format, names, layers, sizes, words and documented paths

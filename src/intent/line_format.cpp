@@ -49,10 +49,13 @@ numerical_contract_t declared_formats(const contract::Contract& contract) {
   return declared;
 }
 
-// What resolve() makes of a contract of which only formats and outlier handling are declared.
-contract::Contract standard_contract(const Problem& problem) {
+// What resolve() makes of a contract of which only formats, outlier handling and, where given, the
+// strategy are declared.
+contract::Contract standard_contract(
+    const Problem& problem, gemm_dequant_strategy_t strategy = DEQUANT_STRATEGY_DEFAULT) {
   numerical_contract_t declared = declared_formats(problem.contract);
   declared.outlier_handling = problem.contract.outlier_handling;
+  declared.dequant_strategy = strategy;
   const auto resolved = contract::resolve(declared, problem.budget.reliability_level, problem.k);
   return resolved.ok() ? *resolved : contract::Contract{};
 }
@@ -79,7 +82,9 @@ void write_contract(LineWriter& line, const Problem& problem, const contract::Co
   line.add_word("outlier", outlier_words(), contract.outlier_handling, OUTLIER_NONE);
   line.add_unless("outlier_fraction", contract.outlier_fraction, standard.outlier_fraction);
   line.add_word("dequant", dequant_words(), contract.dequant_strategy, standard.dequant_strategy);
-  if (contract.group_size != standard.group_size) line.add("group", declared_group(problem));
+  // The group that a line without group= means depends on the strategy, not only on the formats.
+  const int64_t usual_group = standard_contract(problem, contract.dequant_strategy).group_size;
+  if (contract.group_size != usual_group) line.add("group", declared_group(problem));
   line.add_word("repro", reproducibility_words(), contract.reproducibility,
                 standard.reproducibility);
   if (contract.confidence == 0) {

@@ -66,6 +66,14 @@ TEST(Line, KeepsTf32AsInputFormat) {
   EXPECT_EQ(problem_of(format_line(problem)), problem);
 }
 
+// One group over all of K is what INT8 weights have by default, but not what dequant=group means.
+TEST(Line, WritesAGroupThatIsNotTheUsualOneOfItsStrategy) {
+  const std::string line = "nn m=1 n=16 k=4096 a=int8 rel=1 dequant=group group=-1";
+  const Problem problem = problem_of(line);
+  EXPECT_EQ(problem.contract.group_size, 4096);
+  EXPECT_EQ(format_line(problem), line);
+}
+
 TEST(Line, CarriesTheDeviceBesideTheProblem) {
   const auto spec = parse_line("nt m=1 n=1 k=1 device=cuda:1");
   ASSERT_TRUE(spec.ok());
