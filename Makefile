@@ -15,7 +15,7 @@ run_tests = ctest --test-dir $(1) --output-on-failure --parallel $(JOBS)
 without_tests = $(if $(wildcard build/CMakeCache.txt),,-DDEEPGEMM_BUILD_TESTS=OFF)
 
 .NOTPARALLEL:
-.PHONY: build demo test check bench fuzz asan tsan install clean help
+.PHONY: build demo test check bench cpu-report fuzz asan tsan install clean help
 
 build: bootstrap-test ## Build libraries, program and tests into build/ (the default)
 	@$(call configure,release -DDEEPGEMM_BUILD_TESTS=ON)
@@ -38,6 +38,11 @@ bench: bootstrap-bench ## Run the benchmarks of host code
 	@$(call compile,build) --target deepgemm_bench
 	@build/bench/deepgemm_bench
 
+cpu-report: bootstrap-bench ## Compare the CPU backend with oneDNN and OpenBLAS (half an hour)
+	@$(call configure,release $(without_tests) -DDEEPGEMM_BUILD_BENCH=ON)
+	@$(call compile,build) --target deepgemm_cpu_report
+	@scripts/cpu_report --no-build
+
 fuzz: bootstrap-fuzz ## Run each fuzzer for FUZZ_SECONDS
 	@JOBS=$(JOBS) scripts/fuzz $(FUZZ_SECONDS)
 
@@ -55,7 +60,7 @@ clean: ## Remove all build folders
 	rm -rf build build-dev build-asan build-tsan build-fuzz
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z ]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z -]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 bootstrap-%:
 	@$(BOOTSTRAP) $*

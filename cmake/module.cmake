@@ -66,7 +66,8 @@ function(deepgemm_test target)
     deepgemm_settings GTest::gmock GTest::gtest GTest::gtest_main rapidcheck_gtest)
   gtest_discover_tests(${target}
     DISCOVERY_MODE PRE_TEST NO_PRETTY_TYPES NO_PRETTY_VALUES
-    PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 600 ENVIRONMENT "RC_PARAMS=seed=20261130")
+    PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 600
+               ENVIRONMENT "RC_PARAMS=seed=20261130")
 endfunction()
 
 # deepgemm_module_test(<name> [SOURCES <file>...]): the unit tests of a module, which lie beside its

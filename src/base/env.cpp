@@ -35,6 +35,13 @@ constexpr EnvVariable kForeignVariables[] = {
      "threads on the CPU where DEEPGEMM_NUM_THREADS is unset"},
     {"NO_COLOR", "switch", "colour on a terminal", "any value: the program prints without colour"},
     {"CUDA_VISIBLE_DEVICES", "list", "all devices", "GPUs that CUDA shows to this process"},
+    {"PATH", "list", "/usr/local/bin:/usr/bin:/bin", "where compilers are looked for"},
+    {"TMPDIR", "path", "/tmp, else /var/tmp, else /dev/shm",
+     "where a compiler gets a private directory while it runs"},
+    {"CUDA_HOME", "path", "/usr/local/cuda", "a CUDA toolkit, for nvcc and NVRTC"},
+    {"VIRTUAL_ENV", "path", "the Python that runs, and the user's packages",
+     "a Python environment that may have NVRTC"},
+    {"LD_LIBRARY_PATH", "list", "nothing", "passed on to compilers"},
 };
 
 bool is_listed(std::span<const EnvVariable> table, const char* name) {

@@ -47,7 +47,9 @@ TEST(Env, TakesEmptyAsUnsetExceptForVisibleDevices) {
 TEST(Env, AnswersOnlyForListedNames) {
   ::setenv("DEEPGEMM_NOT_IN_THE_TABLE", "1", 1);
   EXPECT_FALSE(env("DEEPGEMM_NOT_IN_THE_TABLE"));
-  EXPECT_FALSE(env("PATH"));
+  ::setenv("CPATH", "/usr/include", 1);
+  EXPECT_FALSE(env("CPATH"));
+  ::unsetenv("CPATH");
 }
 
 TEST(EnvInteger, AcceptsWholeNumbersWithinTheRange) {

@@ -16,7 +16,8 @@ namespace deepgemm::base {
 namespace {
 
 constexpr std::array<const char*, 4> kLevelNames = {"error", "warning", "info", "debug"};
-constexpr std::array<const char*, 5> kCategoryNames = {"plan", "launch", "memory", "pack", "cache"};
+constexpr std::array<const char*, 6> kCategoryNames = {"plan", "launch", "memory",
+                                                       "pack", "cache",  "jit"};
 
 struct Sink {
   deepgemm_log_callback_t callback = nullptr;

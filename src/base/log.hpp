@@ -10,9 +10,9 @@
 
 namespace deepgemm::base {
 
-enum class LogCategory { kPlan, kLaunch, kMemory, kPack, kCache };
+enum class LogCategory { kPlan, kLaunch, kMemory, kPack, kCache, kJit };
 
-// "plan", "launch", "memory", "pack", "cache".
+// "plan", "launch", "memory", "pack", "cache", "jit".
 const char* log_category_name(LogCategory category);
 
 // Sends every record to `callback`, of all levels unless DEEPGEMM_LOG_LEVEL is set; NULL: back to

@@ -106,6 +106,7 @@ class Builder {
     } else {
       operands();
       accumulation();
+      add("blocks of K that may be skipped", input_.skip_relative);
       scales();
       epilogue();
       activation();
@@ -255,6 +256,12 @@ class Builder {
   // of the last kept bit when truncating). Products of narrow formats stay above it.
   void sum_underflow() {
     if (integer_sums() || sums_in_double()) return;
+    if (input_.accumulation.flushes_subnormals) {
+      // Each product loses an operand, or itself and its sum, below FP32's normal range.
+      bound_.absolute +=
+          1.01 * k() * power_of_two(-126) * (magnitude_a_ + magnitude_b_ + 2 + power_of_two(-126));
+      return;
+    }
     const base::FormatInfo& seen = *base::find_format(multiplicand_);
     const bool narrow = !base::find_format(input_.b)->is_integer && path_.parts == 1 &&
                         seen.min_subnormal * seen.min_subnormal >= power_of_two(-126);
@@ -286,6 +293,7 @@ class Builder {
     add(input_.beta || input_.bias ? "alpha, beta and bias" : "alpha",
         std::expm1(roundings * std::log1p(u_epilogue_)));
     bound_.absolute *= std::abs(input_.alpha);
+    bound_.absolute += input_.skip_absolute;
     if (!sums_in_double()) bound_.absolute += roundings * power_of_two(-150);
   }
 
@@ -332,13 +340,20 @@ class Builder {
       bound_.absolute += 0.5;
       return;
     }
-    if (format.unit_roundoff > u_epilogue_) {
-      add(fmt::format("output rounded to {}", format.name), format.unit_roundoff);
-      bound_.absolute = bound_.absolute * (1 + format.unit_roundoff) + format.min_subnormal / 2;
-    }
+    if (format.unit_roundoff <= u_epilogue_) return;
+    // To nearest: half a unit in the last place. Stochastically: either neighbour, a whole unit.
+    const double units = input_.stochastic_output ? 2 : 1;
+    const double u = units * format.unit_roundoff;
+    add(fmt::format("output rounded {}to {}", input_.stochastic_output ? "stochastically " : "",
+                    format.name),
+        u);
+    bound_.absolute = bound_.absolute * (1 + u) + units * format.min_subnormal / 2;
   }
 
   void finish() {
+    bound_.stochastic_output = input_.stochastic_output;
+    bound_.skip_relative = input_.skip_relative;
+    bound_.skip_absolute = input_.skip_absolute;
     if (std::isnan(bound_.relative)) bound_.relative = kInfinity;
     if (probabilistic_) {
       bound_.basis = BOUND_BASIS_PROBABILISTIC;

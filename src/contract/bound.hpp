@@ -29,6 +29,11 @@ struct ErrorBound {
   // Significand bits of the sums: 0 for exact integers; the promoted accumulator's when promotion
   // comes at least every kPromotionInterval products.
   int sum_bits = 24;
+  // The output is rounded stochastically (stochastic.hpp); its part of the bound is 2 u then.
+  bool stochastic_output = false;
+  // Tile skipping may leave out so much of the sum of an element (skip.hpp); 0, 0: none.
+  double skip_relative = 0;  // of (|A||B|)_ij
+  double skip_absolute = 0;  // of |alpha| (|A||B|)_ij as it is
 };
 
 // Promotion at least this often counts as summing in the promoted accumulator.
@@ -66,6 +71,9 @@ struct BoundInput {
   double max_abs_a = 0;
   double max_abs_b = 0;
   double alpha = 1;
+  bool stochastic_output = false;
+  double skip_relative = 0;  // as in ErrorBound
+  double skip_absolute = 0;
 };
 
 // Worst case, or probabilistic when input.confidence > 0 (then the smaller of both).

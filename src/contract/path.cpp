@@ -11,25 +11,25 @@ namespace deepgemm::contract {
 namespace {
 
 constexpr std::array<Path, 13> kPaths = {{
-    {PathId::kFp64, "fp64", "FP64 products and sums", PRECISION_FP64, 1, 53, false},
+    {PathId::kFp64, "fp64", "FP64 products and sums", PRECISION_FP64, 1, 53},
     {PathId::kFp32Acc64, "fp32_acc64", "FP32 operands, FP64 products and sums", PRECISION_FP32, 1,
-     53, false},
-    {PathId::kFp32, "fp32", "FP32 operands, FP32 sums", PRECISION_FP32, 1, 24, false},
+     53},
+    {PathId::kFp32, "fp32", "FP32 operands, FP32 sums", PRECISION_FP32, 1, 24},
     {PathId::kTf32x3, "3xtf32", "FP32 operands split in two TF32 parts, FP32 sums", PRECISION_TF32,
-     3, 24, false},
+     3, 24},
     {PathId::kBf16x3, "3xbf16", "FP32 operands split in three BF16 parts, FP32 sums",
-     PRECISION_BF16, 6, 24, false},
-    {PathId::kTf32, "tf32", "operands rounded to TF32, FP32 sums", PRECISION_TF32, 1, 24, false},
-    {PathId::kFp16, "fp16", "FP16 operands, FP32 sums", PRECISION_FP16, 1, 24, false},
-    {PathId::kBf16, "bf16", "BF16 operands, FP32 sums", PRECISION_BF16, 1, 24, false},
-    {PathId::kFp8, "fp8", "FP8 operands, FP32 sums", PRECISION_FP8_E4M3, 1, 24, false},
-    {PathId::kInt8, "int8", "INT8 operands, exact INT32 sums", PRECISION_INT8, 1, 0, false},
+     PRECISION_BF16, 6, 24},
+    {PathId::kTf32, "tf32", "operands rounded to TF32, FP32 sums", PRECISION_TF32, 1, 24},
+    {PathId::kFp16, "fp16", "FP16 operands, FP32 sums", PRECISION_FP16, 1, 24},
+    {PathId::kBf16, "bf16", "BF16 operands, FP32 sums", PRECISION_BF16, 1, 24},
+    {PathId::kFp8, "fp8", "FP8 operands, FP32 sums", PRECISION_FP8_E4M3, 1, 24},
+    {PathId::kInt8, "int8", "INT8 operands, exact INT32 sums", PRECISION_INT8, 1, 0},
     {PathId::kW8A16, "w8a16", "8-bit weights widened, float activations, FP32 sums",
-     PRECISION_DEFAULT, 1, 24, false},
+     PRECISION_DEFAULT, 1, 24},
     {PathId::kW4A16, "w4a16", "INT4 weights dequantised in registers, float activations, FP32 sums",
-     PRECISION_DEFAULT, 1, 24, false},
+     PRECISION_DEFAULT, 1, 24},
     {PathId::kW4A8, "w4a8", "INT4 weights, 8-bit activations, scaled FP32 sums", PRECISION_DEFAULT,
-     1, 24, false},
+     1, 24},
 }};
 
 constexpr unsigned bit(gemm_precision_t precision) {

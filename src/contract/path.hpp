@@ -34,7 +34,6 @@ struct Path {
                                   // PRECISION_DEFAULT: the format that the activations (A) have
   int parts;                      // products per multiplication: 1; 3xTF32: 3; 3xBF16: 6
   int accumulator_bits;           // significand bits of the sums: 53, 24, or 0 for exact integers
-  bool stochastic_rounding;       // the output may be rounded stochastically
 };
 
 std::span<const Path> all_paths();
@@ -62,7 +61,8 @@ struct Accumulation {
   // Tensor cores line up the addends of a step with the largest and cut each to this many bits.
   // 0: the sum of a step is exact when `bits` is at least 24; below, each addend is cut to `bits`.
   int aligned_bits = 0;
-  bool product_rounds = false;  // multiplies, rounds, then adds: no fused multiply-add
+  bool flushes_subnormals = false;  // subnormal operands, products and sums count as zero
+  bool product_rounds = false;      // multiplies, rounds, then adds: no fused multiply-add
 };
 
 }  // namespace deepgemm::contract

@@ -51,8 +51,8 @@ numerical_contract_t declared_formats(const contract::Contract& contract) {
 
 // What resolve() makes of a contract of which only formats, outlier handling and, where given, the
 // strategy are declared.
-contract::Contract standard_contract(
-    const Problem& problem, gemm_dequant_strategy_t strategy = DEQUANT_STRATEGY_DEFAULT) {
+contract::Contract standard_contract(const Problem& problem,
+                                     gemm_dequant_strategy_t strategy = DEQUANT_STRATEGY_DEFAULT) {
   numerical_contract_t declared = declared_formats(problem.contract);
   declared.outlier_handling = problem.contract.outlier_handling;
   declared.dequant_strategy = strategy;

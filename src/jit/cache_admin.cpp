@@ -109,10 +109,10 @@ std::vector<StoredEntry> list_entries(FileOps& files, const std::string& root) {
   return entries;
 }
 
-std::vector<CheckedEntry> verify_entries(FileOps& files, const std::string& root) {
+std::vector<CheckedEntry> verify_entries(FileOps& files, const std::string& root, Trust trust) {
   std::vector<CheckedEntry> checked;
   for (StoredEntry& stored : list_entries(files, root)) {
-    EntryRead read = read_entry(files, stored.path, Trust::kOwn);
+    EntryRead read = read_entry(files, stored.path, trust);
     if (read.state == EntryRead::State::kAbsent) continue;  // removed meanwhile
     EntryMeta& meta = read.entry.meta;
     if (read.state == EntryRead::State::kGood &&
@@ -123,6 +123,16 @@ std::vector<CheckedEntry> verify_entries(FileOps& files, const std::string& root
     checked.push_back({std::move(stored), std::move(meta), std::move(read.reason)});
   }
   return checked;
+}
+
+SetAside count_set_aside(FileOps& files, const std::string& root) {
+  const auto count = [&](const CacheFolder& folder) {
+    const std::vector<std::string> names = names_in(files, root + "/" + folder.name);
+    return static_cast<size_t>(
+        std::count_if(names.begin(), names.end(),
+                      [&](const std::string& name) { return name.starts_with(folder.prefix); }));
+  };
+  return {count(kBad), count(kFailures)};
 }
 
 void remove_leftovers(FileOps& files, const std::string& root) {

@@ -41,8 +41,16 @@ struct CheckedEntry {
   std::string fault;  // empty: good
 };
 // Reads every entry whole. Bad ones stay where they are; the next process that asks for one sets it
-// aside.
-std::vector<CheckedEntry> verify_entries(FileOps& files, const std::string& root);
+// aside. `trust`: kShared for a directory that is only read.
+std::vector<CheckedEntry> verify_entries(FileOps& files, const std::string& root,
+                                         Trust trust = Trust::kOwn);
+
+// How many entries were set aside as bad, and how many sources of failed compiles are kept.
+struct SetAside {
+  size_t bad = 0;
+  size_t failed = 0;
+};
+SetAside count_set_aside(FileOps& files, const std::string& root);
 
 struct Removed {
   size_t entries = 0;

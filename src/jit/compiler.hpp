@@ -48,6 +48,8 @@ struct CompilerSettings {
   std::string failed_directory;  // sources of failed compiles are kept here; empty: nowhere
   std::chrono::milliseconds probe_limit{5000};
   std::chrono::milliseconds compile_limit{300000};
+
+  bool operator==(const CompilerSettings&) const = default;
 };
 
 // From DEEPGEMM_CXX, DEEPGEMM_NVRTC_PATH, DEEPGEMM_NVCC_PATH, DEEPGEMM_DUMP_DIR and the usual

@@ -70,7 +70,12 @@ std::string mismatch(const EntryMeta& meta, const Source& source,
 DiskCacheSettings disk_cache_settings_from_environment() {
   const base::CacheDirectory found = base::resolve_cache_directory();
   DiskCacheSettings settings;
-  if (found.usable) settings.directory = found.path;
+  std::error_code ignored;
+  if (found.usable) {
+    settings.directory = found.path;
+  } else if (std::filesystem::is_directory(found.path, ignored)) {
+    settings.shared_directory = found.path;
+  }
   settings.directory_reason = found.reason;
   if (found.reason.empty() && found.usable) settings.directory_reason = "from " + found.source;
   return settings;
@@ -84,8 +89,9 @@ DiskCache::DiskCache(DiskCacheSettings settings)
   if (settings_.library_version.empty()) settings_.library_version = DEEPGEMM_VERSION_STRING;
   if (settings_.directory.empty()) {
     warn_once("directory",
-              fmt::format("Compiled kernels stay in memory only: {}. Set "
+              fmt::format("Compiled kernels stay in memory only{}: {}. Set "
                           "DEEPGEMM_CACHE_DIR to a directory of your own.",
+                          settings_.shared_directory.empty() ? "" : ", and the cache is only read",
                           settings_.directory_reason.empty() ? "no cache directory was given"
                                                              : settings_.directory_reason));
   }

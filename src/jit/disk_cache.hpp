@@ -26,7 +26,8 @@ struct DiskCacheSettings {
   FileOps* files = nullptr;               // null: the real file system; outlives the cache
 };
 
-// The directory that base::resolve_cache_directory() finds. Reads the environment at each call.
+// The directory that base::resolve_cache_directory() finds; one that is there and cannot be
+// written, such as part of a container's image, is only read. Reads the environment at each call.
 DiskCacheSettings disk_cache_settings_from_environment();
 
 // Where entries are read and written; see docs/cache.md. Any number of processes and threads may
@@ -48,6 +49,8 @@ class DiskCache {
   };
   // Looks anew at each call.
   Status status() const;
+  // Of the first level; empty: none.
+  const std::string& first_directory() const { return settings_.directory; }
 
   base::Hash128 key_of(const Source& source, const CompilerIdentity& identity) const;
 

@@ -3,7 +3,7 @@
 
 #include <sys/types.h>
 
-#include <condition_variable>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -17,8 +17,8 @@ namespace deepgemm::jit {
 int64_t free_memory(const std::string& proc = "/proc",
                     const std::string& cgroup = "/sys/fs/cgroup");
 
-// CPUs that this process may run on.
-int usable_cpus();
+// CPUs that this process may run on, or whose time it may use where that is less; at least 1.
+int usable_cpus(const std::string& proc = "/proc", const std::string& cgroup = "/sys/fs/cgroup");
 
 // Any thread. At least one job always runs.
 class JobSlots {
@@ -31,12 +31,14 @@ class JobSlots {
   void give_back(int64_t job_bytes);
 
  private:
-  bool fits(int64_t job_bytes) const;
+  bool try_take(int64_t job_bytes, int64_t room, int cpus);
 
   const std::function<int64_t()> memory_;
   const std::function<int()> cpus_;
+  // Jobs that have ended; whoever waits looks at it. A condition variable would not survive a fork
+  // while other threads wait.
+  std::atomic<uint64_t> ended_{0};
   std::mutex mutex_;
-  std::condition_variable changed_;
   // All under mutex_.
   pid_t process_;
   int running_ = 0;

@@ -57,6 +57,25 @@ TEST_F(FreeMemory, KnowsTheFirstVersionOfControlGroups) {
   EXPECT_EQ(free(), kGiB);
 }
 
+TEST_F(FreeMemory, LeavesOutGroupsThatHaveNoLimit) {
+  write("proc/self/cgroup", "4:memory:/x\n");
+  write("cgroup/memory/x/memory.limit_in_bytes", "9223372036854771712\n");
+  write("cgroup/memory/x/memory.usage_in_bytes", "1000\n");
+  EXPECT_EQ(free(), -1);
+}
+
+TEST_F(FreeMemory, UsableCpusHeedTheQuota) {
+  const int allowed = usable_cpus(directory_ / "proc", directory_ / "cgroup");
+  EXPECT_GE(allowed, 1);
+  write("proc/self/cgroup", "0::/pod\n");
+  for (const char* quota : {"100000 100000", "50000 100000"}) {
+    write("cgroup/pod/cpu.max", quota);
+    EXPECT_EQ(usable_cpus(directory_ / "proc", directory_ / "cgroup"), 1) << quota;
+  }
+  write("cgroup/pod/cpu.max", "102400000 100000");
+  EXPECT_EQ(usable_cpus(directory_ / "proc", directory_ / "cgroup"), allowed);
+}
+
 TEST_F(FreeMemory, OfThisMachineIsKnown) { EXPECT_GT(free_memory(), 0); }
 
 // The largest number of jobs at a time.

@@ -12,6 +12,7 @@ namespace deepgemm::jit {
 namespace {
 
 constexpr int kOldestMajor = 12;
+constexpr const char* kSetting = "DEEPGEMM_NVCC_PATH or deepgemm_set_nvcc_path";
 constexpr int64_t kMemory = int64_t{3} << 30;
 
 constexpr const char* kCommonOptions[] = {"--cubin", "-O3", "-std=c++20", "-I."};
@@ -56,7 +57,7 @@ base::Result<std::shared_ptr<const Compiler>> probe(const std::string& path,
   ProgramSpec spec;
   spec.path = path;
   spec.identity = {"nvcc", version, fmt::format("{}", fmt::join(kCommonOptions, " "))};
-  spec.setting = "DEEPGEMM_NVCC_PATH";
+  spec.setting = kSetting;
   spec.source_file = "kernel.cu";
   spec.output_file = "kernel.cubin";
   spec.memory_bytes = kMemory;
@@ -74,7 +75,7 @@ base::Result<std::shared_ptr<const Compiler>> probe(const std::string& path,
 CompilerSearch find_nvcc(const CompilerSettings& settings) {
   constexpr const char* kNone = "no nvcc in CUDA_HOME, PATH or /usr/local/cuda";
   if (!settings.nvcc_path.empty()) {
-    return take_first({{settings.nvcc_path}, "DEEPGEMM_NVCC_PATH", kNone}, probe, settings);
+    return take_first({{settings.nvcc_path}, kSetting, kNone}, probe, settings);
   }
   std::vector<std::string> names = {"nvcc", "/usr/local/cuda/bin/nvcc"};
   if (!settings.cuda_home.empty()) names.insert(names.begin(), settings.cuda_home + "/bin/nvcc");

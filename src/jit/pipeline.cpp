@@ -40,7 +40,7 @@ class Progress {
     const Clock::time_point begin = Clock::now();
     std::unique_lock lock(mutex_);
     while (!changed_.wait_for(lock, interval_, [this] { return done_; })) {
-      base::log(DEEPGEMM_LOG_INFO, base::LogCategory::kCache, "{}, since {:.0f} s.", what_,
+      base::log(DEEPGEMM_LOG_INFO, base::LogCategory::kJit, "{}, since {:.0f} s.", what_,
                 std::chrono::duration<double>(Clock::now() - begin).count());
     }
   }
@@ -66,10 +66,11 @@ struct Pipeline::Request {
   const Source& source;
   DiskCache& cache;
   const CompilerSearch& search;
+  const bool may_compile;
   std::vector<const Compiler*> compilers;  // that accept the source
 
-  Request(const Source& wanted, const CompilerSearch& found, DiskCache& disk)
-      : source(wanted), cache(disk), search(found) {
+  Request(const Source& wanted, const CompilerSearch& found, DiskCache& disk, bool compiling)
+      : source(wanted), cache(disk), search(found), may_compile(compiling) {
     for (const auto& compiler : found.compilers) {
       if (compiler->accepts(source)) compilers.push_back(compiler.get());
     }
@@ -81,15 +82,29 @@ struct Pipeline::Request {
   base::Hash128 key() const { return key(compilers.empty() ? nullptr : compilers.front()); }
 };
 
+base::Error Pipeline::not_prepared(const Request& request) {
+  const DiskCache::Status status = request.cache.status();
+  const std::string where =
+      status.directory.empty()
+          ? fmt::format("in memory, and there is no cache directory of one's own ({})",
+                        status.reason)
+          : fmt::format("in the cache '{}'", status.directory);
+  return base::make_error(DEEPGEMM_ERROR_NOT_PREPARED,
+                          "Kernel '{}', architecture '{}', is not {}, and compiling is off "
+                          "(DEEPGEMM_JIT=0). Allow it, or bring a cache that has the kernel and "
+                          "name it in DEEPGEMM_CACHE_DIR.",
+                          request.source.name, request.source.arch, where);
+}
+
 Pipeline::Pipeline(PipelineSettings settings)
-    : settings_(settings), slots_([] { return free_memory(); }, usable_cpus) {}
+    : settings_(settings), slots_([] { return free_memory(); }, [] { return usable_cpus(); }) {}
 
 Pipeline::~Pipeline() = default;
 
 base::Result<std::shared_ptr<const Module>> Pipeline::build(const Source& source,
                                                             const CompilerSearch& search,
-                                                            DiskCache& cache) {
-  const Request request(source, search, cache);
+                                                            DiskCache& cache, bool may_compile) {
+  const Request request(source, search, cache, may_compile);
   const base::Hash128 key = request.key();
   std::shared_ptr<Flight> flight;
   {
@@ -128,7 +143,7 @@ base::Result<std::shared_ptr<const Module>> Pipeline::build(const Source& source
 
 void Pipeline::reject(const Source& source, const CompilerSearch& search, DiskCache& cache,
                       const std::string& reason) {
-  const Request request(source, search, cache);
+  const Request request(source, search, cache, true);
   for (const Compiler* compiler : request.compilers) {
     cache.discard(source, request.key(compiler), reason);
   }
@@ -149,23 +164,18 @@ Pipeline::BuildResult Pipeline::make(const Request& request) {
   for (const Compiler* compiler : request.compilers) {
     if (ModulePointer module = from_disk(request, compiler)) return module;
   }
-  if (request.compilers.empty()) {
+  if (request.compilers.empty() || !request.may_compile) {
     if (ModulePointer module = from_disk(request, nullptr)) return module;
   }
   count(&PipelineCounters::misses);
-  if (!settings_.may_compile) {
-    return base::make_error(DEEPGEMM_ERROR_NOT_PREPARED,
-                            "Kernel '{}' is not in the cache '{}', and compiling is off "
-                            "(DEEPGEMM_JIT=0). Allow it, or bring a cache that has the kernel.",
-                            source.name, request.cache.status().directory);
-  }
+  if (!request.may_compile) return not_prepared(request);
   if (request.compilers.empty()) return no_compiler_error(request.search, source);
   std::optional<base::Error> first;
   for (const Compiler* compiler : request.compilers) {
     BuildResult result = compile(request, *compiler);
     if (result.ok()) return result;
     count(&PipelineCounters::failures);
-    base::log(DEEPGEMM_LOG_WARNING, base::LogCategory::kCache, "{}", result.error().message);
+    base::log(DEEPGEMM_LOG_WARNING, base::LogCategory::kJit, "{}", result.error().message);
     if (!first) first = result.error();
   }
   return *first;
@@ -186,9 +196,10 @@ Pipeline::ModulePointer Pipeline::from_disk(const Request& request, const Compil
   }
   count(&PipelineCounters::disk_hits);
   if (compiler == nullptr) {
-    base::log(DEEPGEMM_LOG_INFO, base::LogCategory::kCache,
-              "Kernel '{}' is from the cache, made by {} {}: no compiler was found here.",
-              source.name, hit->compiler.kind, hit->compiler.version);
+    base::log(DEEPGEMM_LOG_INFO, base::LogCategory::kJit,
+              "Kernel '{}' is from the cache, made by {} {}: {}.", source.name, hit->compiler.kind,
+              hit->compiler.version,
+              request.may_compile ? "no compiler was found here" : "compiling is off");
   }
   return *module;
 }
@@ -206,7 +217,7 @@ Pipeline::BuildResult Pipeline::compile(const Request& request, const Compiler& 
       return compile_here(request, compiler);
     }
     if (!progress) {
-      base::log(DEEPGEMM_LOG_INFO, base::LogCategory::kCache,
+      base::log(DEEPGEMM_LOG_INFO, base::LogCategory::kJit,
                 "Kernel '{}' is being compiled by another process; waiting at most {:.1f} s.",
                 request.source.name, std::chrono::duration<double>(settings_.lock_wait).count());
       progress.emplace(
@@ -226,7 +237,7 @@ Pipeline::BuildResult Pipeline::compile_here(const Request& request, const Compi
   const JobSlot slot(slots_, compiler.memory_bytes());
   DEEPGEMM_TRY_ASSIGN(binary, compiler.compile(source));
   const double seconds = binary.seconds;
-  base::log(DEEPGEMM_LOG_DEBUG, base::LogCategory::kCache, "Kernel '{}' was compiled in {:.3f} s.",
+  base::log(DEEPGEMM_LOG_DEBUG, base::LogCategory::kJit, "Kernel '{}' was compiled in {:.3f} s.",
             source.name, seconds);
   const base::Hash128 key = request.key(&compiler);
   const std::string path = request.cache.publish(source, compiler.identity(), key, binary);

@@ -23,7 +23,6 @@ namespace deepgemm::jit {
 
 struct PipelineSettings {
   size_t kept_modules = 1024;  // those used longest ago drop out; who holds one keeps it
-  bool may_compile = true;     // false: memory and disk only (DEEPGEMM_JIT=0)
   // How long to wait for another process that compiles the same kernel before doing it as well.
   std::chrono::milliseconds lock_wait{10000};
   std::chrono::milliseconds progress_interval{5000};  // of log lines while waiting or compiling
@@ -50,10 +49,11 @@ class Pipeline {
 
   // The kernel of `source`: several threads asking at once get the result of one. Compilers that
   // accept the source are tried in their order; without any, a cached kernel of another compiler
-  // serves. COMPILER_MISSING, COMPILE_FAILED (of the first compiler), NOT_PREPARED where compiling
-  // is off. A failure is not remembered.
+  // serves. COMPILER_MISSING, COMPILE_FAILED (of the first compiler). A failure is not remembered.
+  // Where compiling is off, memory and disk have it, of whichever compiler, or it is NOT_PREPARED.
   base::Result<std::shared_ptr<const Module>> build(const Source& source,
-                                                    const CompilerSearch& search, DiskCache& cache);
+                                                    const CompilerSearch& search, DiskCache& cache,
+                                                    bool may_compile = true);
 
   // For a kernel that a device could not load although it was whole: forgets it, on disk too, so
   // that the next build makes it anew.
@@ -75,6 +75,7 @@ class Pipeline {
     size_t operator()(const base::Hash128& key) const { return static_cast<size_t>(key.low); }
   };
 
+  static base::Error not_prepared(const Request& request);
   BuildResult make(const Request& request);
   ModulePointer from_disk(const Request& request, const Compiler* compiler);
   BuildResult compile(const Request& request, const Compiler& compiler);

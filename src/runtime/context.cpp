@@ -4,12 +4,15 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
 #include <map>
 #include <mutex>
+#include <system_error>
 
 #include "backend/cpu/device.hpp"
 #include "base/env.hpp"
 #include "build_config.hpp"
+#include "jit/service.hpp"
 #include "runtime/immortal.hpp"
 
 namespace deepgemm::runtime {
@@ -19,8 +22,7 @@ constexpr const char* kCpu = "cpu";
 
 struct Context {
   std::mutex mutex;
-  std::string device;     // as set; empty: automatic
-  std::string nvcc_path;  // as set; empty: automatic
+  std::string device;  // as set; empty: automatic
   std::optional<deepgemm_hooks_t> hooks;
   std::atomic<bool> hopper_opt = build_config::kEnableHopperOpt;
 };
@@ -94,18 +96,18 @@ base::Result<void> set_nvcc_path(const char* path) {
         "NULL to search again",
         path);
   }
-  const std::lock_guard lock(context().mutex);
-  context().nvcc_path = path == nullptr ? "" : path;
+  std::error_code error;
+  const std::filesystem::path full =
+      path == nullptr ? std::filesystem::path() : std::filesystem::absolute(path, error);
+  if (error) {
+    return base::make_error(DEEPGEMM_ERROR_IO, "path: '{}': {}; give the full path", path,
+                            error.message());
+  }
+  jit::process_service().set_nvcc_path(full.string());
   return {};
 }
 
-std::string nvcc_path() {
-  {
-    const std::lock_guard lock(context().mutex);
-    if (!context().nvcc_path.empty()) return context().nvcc_path;
-  }
-  return base::env("DEEPGEMM_NVCC_PATH").value_or("");
-}
+std::string nvcc_path() { return jit::process_service().nvcc_path(); }
 
 void set_hooks(const deepgemm_hooks_t* hooks) {
   const std::lock_guard lock(context().mutex);

@@ -31,7 +31,8 @@ std::string current_device();
 void set_hopper_opt(bool enabled);
 bool hopper_opt();
 
-// INVALID_ARGUMENT unless `path` is an executable file; null forgets the path set before.
+// For the search of CUDA compilers from then on. INVALID_ARGUMENT unless `path` is an executable
+// file; null forgets the path set before.
 base::Result<void> set_nvcc_path(const char* path);
 // As set, else DEEPGEMM_NVCC_PATH; empty when neither is.
 std::string nvcc_path();

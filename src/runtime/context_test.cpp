@@ -6,6 +6,8 @@
 #include <string>
 #include <thread>
 
+#include "jit/service.hpp"
+
 namespace deepgemm::runtime {
 namespace {
 
@@ -70,6 +72,7 @@ TEST_F(ContextTest, TheNvccPathMustBeAnExecutableFile) {
   EXPECT_EQ(nvcc_path(), "/usr/bin/env");
   ASSERT_TRUE(set_nvcc_path("/bin/sh").ok());
   EXPECT_EQ(nvcc_path(), "/bin/sh");
+  EXPECT_EQ(jit::process_service().nvcc_path(), "/bin/sh");
   ASSERT_TRUE(set_nvcc_path(nullptr).ok());
   EXPECT_EQ(nvcc_path(), "/usr/bin/env");
 }

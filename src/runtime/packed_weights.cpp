@@ -195,7 +195,9 @@ base::Result<deepgemm_packed_weights_t*> pack_weights(const PlanData& plan,
                                   ? quantize_dense(contract, tensors)
                                   : import_checkpoint(tensors));
   DEEPGEMM_TRY(check_precision(contract, packed.weights));
-  DEEPGEMM_TRY_ASSIGN(panels, cpu::pack(packed.weights));
+  const contract::ErrorBound& bound = plan.choice().certificate.bound;
+  const bool skips = bound.skip_relative > 0 || bound.skip_absolute > 0;
+  DEEPGEMM_TRY_ASSIGN(panels, cpu::pack(packed.weights, skips));
   auto handle = std::make_unique<deepgemm_packed_weights_t>();
   handle->info = describe(packed, *panels);
   handle->panels = std::move(panels);

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
 #include "base/formats.hpp"
+#include "contract/skip.hpp"
+#include "contract/stochastic.hpp"
 #include "schedule/checks.hpp"
 #include "schedule/cost.hpp"
 #include "schedule/refusal.hpp"
@@ -52,9 +55,9 @@ contract::BoundInput bound_input(const PlanContext& context, PathId path,
 
 bool same_sums(const contract::Accumulation& x, const contract::Accumulation& y) {
   return std::tie(x.bits, x.truncates, x.step, x.chain, x.promoted_bits, x.splits, x.dequant_rounds,
-                  x.dequant_roundoff, x.aligned_bits, x.product_rounds) ==
+                  x.dequant_roundoff, x.aligned_bits, x.flushes_subnormals, x.product_rounds) ==
          std::tie(y.bits, y.truncates, y.step, y.chain, y.promoted_bits, y.splits, y.dequant_rounds,
-                  y.dequant_roundoff, y.aligned_bits, y.product_rounds);
+                  y.dequant_roundoff, y.aligned_bits, y.flushes_subnormals, y.product_rounds);
 }
 
 // Bound and admissibility of the configurations of one family and path. Configurations that sum
@@ -85,13 +88,36 @@ class Admission {
   };
 
   Entry compute(const contract::Accumulation& sums) const {
-    Entry entry{sums, contract::error_bound(bound_input(context_, path_, sums)), std::nullopt};
-    const auto admitted = contract::admit(context_.problem.contract, contract::path_info(path_),
-                                          entry.bound, context_.problem.k);
-    if (!admitted.ok()) {
+    contract::BoundInput input = bound_input(context_, path_, sums);
+    input.stochastic_output = rounds_stochastically(context_);
+    Entry entry{sums, contract::error_bound(input), std::nullopt};
+    auto admitted = admit(entry.bound);
+    if (!admitted.ok() && input.stochastic_output) {  // only where the limits leave room for it
+      input.stochastic_output = false;
+      entry.bound = contract::error_bound(input);
+      admitted = admit(entry.bound);
+    }
+    if (admitted.ok()) {
+      allow_skipping(input, entry.bound);
+    } else {
       entry.refusal = Refusal{check_name(Check::kContract), admitted.error().message};
     }
     return entry;
+  }
+
+  base::Result<contract::Certificate> admit(const contract::ErrorBound& bound) const {
+    return contract::admit(context_.problem.contract, contract::path_info(path_), bound,
+                           context_.problem.k);
+  }
+
+  void allow_skipping(contract::BoundInput& input, contract::ErrorBound& bound) const {
+    if (!family_skips(family_) || !skipping_pays(context_)) return;
+    const auto allowance = contract::skip_allowance(context_.problem.contract, input, bound);
+    if (!allowance.any()) return;
+    input.skip_relative = allowance.relative;
+    input.skip_absolute = allowance.absolute;
+    contract::ErrorBound with_skipping = contract::error_bound(input);
+    if (admit(with_skipping).ok()) bound = std::move(with_skipping);
   }
 
   const PlanContext& context_;
@@ -215,6 +241,19 @@ void add_family(const PlanContext& context, const Family& family,
 }
 
 }  // namespace
+
+bool rounds_stochastically(const PlanContext& context) {
+  const intent::Problem& problem = context.problem;
+  return context.profile.backend == Backend::kCpu &&
+         contract::output_rounding(problem.contract, problem.budget.reliability_level) ==
+             contract::OutputRounding::kStochastic;
+}
+
+bool family_skips(const Family& family) { return std::string_view(family.name) == "cpu_blocked"; }
+
+bool skipping_pays(const PlanContext& context) {
+  return context.problem.requires_packed_b() || context.problem.m >= kSkipRows;
+}
 
 std::vector<Candidate> enumerate_candidates(const PlanContext& context) {
   std::vector<Candidate> candidates;

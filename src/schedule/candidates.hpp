@@ -17,6 +17,17 @@ struct PlanContext {
   int units = 1;       // granted
 };
 
+// The output is to be rounded stochastically wherever the bound then keeps the contract. CPU only.
+bool rounds_stochastically(const PlanContext& context);
+
+// The kernels of this family leave out blocks of K.
+bool family_skips(const Family& family);
+
+// Finding the norms of B costs less than skipping can gain: packed weights keep them, those of a
+// dense B are computed by every launch.
+constexpr int64_t kSkipRows = 256;
+bool skipping_pays(const PlanContext& context);
+
 // path x family x configuration, in the order of the catalogue. Refused ones are collapsed: one
 // entry for a family, or for a family and path, when every configuration fails the same check.
 // Candidates that pass have bound, cost (for the problem's M) and score (for the bucket's M).

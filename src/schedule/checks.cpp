@@ -170,7 +170,8 @@ std::optional<Refusal> check_unit(const PlanContext& context, const Family& fami
   const gemm_precision_t seen =
       contract::multiplicand_of(contract::path_info(path), context.problem.a.precision);
   if (unit_rate(seen, profile.peak) <= 0) {
-    return refuse(Check::kUnit, "{} has no tensor cores for {} operands", profile.title,
+    return refuse(Check::kUnit, "{} has no {} for {} operands", profile.title,
+                  family.backend == Backend::kCpu ? "tile units" : "tensor cores",
                   format_name(seen));
   }
   const bool emulated = profile.sm == 90 && base::is_fp8(seen);
@@ -231,7 +232,9 @@ std::optional<Refusal> check_path(const PlanContext& context, const Family& fami
   std::string storage = contract::storage_refusal(info, problem.a.precision, problem.b.precision);
   if (!storage.empty()) return Refusal{check_name(Check::kFormats), std::move(storage)};
   if (auto wrong = check_split(context, path)) return wrong;
-  if (family.backend == Backend::kCpu) return check_cpu_rounding(context, path);
+  if (family.backend == Backend::kCpu) {
+    if (auto wrong = check_cpu_rounding(context, path)) return wrong;
+  }
   if (auto wrong = check_unconverted(context, family, path)) return wrong;
   return check_unit(context, family, path);
 }

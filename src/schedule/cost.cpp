@@ -21,6 +21,7 @@ struct Efficiency {
 };
 constexpr Efficiency kEfficiency[] = {
     {"cpu_blocked", 0.50, 0.80},  // estimated
+    {"cpu_amx", 0.40, 0.80},      // estimated
     {"simt", 0.60, 0.70},         // estimated
     {"sm70", 0.70, 0.75},         // estimated
     {"sm80", 0.90, 0.88},         // estimated
@@ -150,11 +151,14 @@ double widening_rows(gemm_precision_t precision) {
   return precision == PRECISION_FP32 || precision == PRECISION_FP64 ? 1 : 2;
 }
 
-double cpu_packing_us(const CostInput& input, const Work& work, double rate) {
+// A is packed once; B by each row of tiles, at the speed of vector units.
+double cpu_packing_us(const CostInput& input, const DeviceProfile& profile, const Work& work,
+                      double units) {
+  const double rate = core_peak(input, profile.peak) * 1e6 / profile.units * units;
   const double n = static_cast<double>(input.n), m = static_cast<double>(input.m);
   const double k = static_cast<double>(input.k), batch = static_cast<double>(input.batch);
   const double b = widening_rows(input.b) * n * work.row_tiles;
-  const double a = widening_rows(input.a) * m * work.col_tiles;
+  const double a = widening_rows(input.a) * m;
   return 2 * (a + b) * k * batch / rate;
 }
 
@@ -183,7 +187,7 @@ double compute_us(const CostInput& input, const DeviceProfile& profile, const Wo
   double us =
       with_dequant(input, rounds * work.tile_flops / per_unit, dequant_us(input, work, units));
   if (input.family.backend == Backend::kCpu) {
-    us += cpu_packing_us(input, work, per_unit * std::min(units, work.tiles));
+    us += cpu_packing_us(input, profile, work, std::min(units, work.tiles));
   }
   return us;
 }

@@ -30,8 +30,13 @@ std::vector<Family> make_families() {
 
 // block m, n, k; warp m, n, k; stages; split_k; cluster. block_k of CPU tiles is one value: the
 // order of summation must not depend on M.
-constexpr KernelConfig kCpuBlocked[] = {{64, 256, 256}, {64, 64, 256}, {32, 128, 256},
-                                        {16, 256, 256}, {8, 256, 256}, {8, 64, 256}};
+constexpr KernelConfig kCpuBlocked[] = {{512, 256, 256}, {256, 128, 256}, {64, 256, 256},
+                                        {64, 64, 256},   {32, 128, 256},  {16, 256, 256},
+                                        {8, 256, 256},   {8, 128, 256}};
+
+constexpr KernelConfig kCpuAmx[] = {{512, 256, 256}, {512, 128, 256}, {128, 128, 256},
+                                    {32, 256, 256},  {32, 64, 256},   {16, 128, 256},
+                                    {16, 32, 256}};
 
 constexpr KernelConfig kSimt[] = {
     {128, 128, 16, 32, 64, 16, 2, 1, 1}, {64, 64, 16, 32, 32, 16, 2, 1, 1},
@@ -88,6 +93,7 @@ struct FamilyConfigs {
 
 constexpr FamilyConfigs kConfigs[] = {
     {"cpu_blocked", kCpuBlocked},
+    {"cpu_amx", kCpuAmx},
     {"simt", kSimt},
     {"sm70", kSm70},
     {"sm80", kSm80},
@@ -107,6 +113,17 @@ contract::Accumulation fma_sums(PathId path, const KernelConfig& config) {
   sum.bits = info.accumulator_bits == 53 ? 53 : 24;
   sum.promoted_bits = sum.bits;
   sum.chain = config.block_k;
+  return sum;
+}
+
+// Tile units of a CPU: a step adds 16 pairs of BF16 products in two chains, the steps are added in
+// FP32, subnormals are zero throughout (kernels/cpu/amx.hpp). Launches whose weights do not suit
+// the tiles sum as cpu_blocked does; the chain covers both.
+contract::Accumulation tile_sums(const KernelConfig& config, int64_t k) {
+  constexpr int64_t kStep = 32;
+  contract::Accumulation sum;
+  sum.chain = std::max<int64_t>(config.block_k, kStep + (k + kStep - 1) / kStep);
+  sum.flushes_subnormals = true;
   return sum;
 }
 
@@ -174,7 +191,9 @@ contract::Accumulation accumulation(const Family& family, PathId path, const Ker
   constexpr double kFp32Roundoff = 0x1p-24;
   const std::string_view name = family.name;
   const bool tensor = uses_tensor_cores(family, path);
-  contract::Accumulation sum = tensor ? tensor_sums(path, config, profile) : fma_sums(path, config);
+  contract::Accumulation sum = name == "cpu_amx" ? tile_sums(config, k)
+                               : tensor          ? tensor_sums(path, config, profile)
+                                                 : fma_sums(path, config);
   const bool grouped = group_size > 0 && group_size < k;
   if (path == PathId::kInt8) {
     // Exact until INT32 is full; then the sums are added in FP64, or scaled into FP32 after each
@@ -183,12 +202,13 @@ contract::Accumulation accumulation(const Family& family, PathId path, const Ker
     sum.bits = 31;
     sum.chain = std::min(std::max<int64_t>(k, 1), grouped ? group_size : kInt32Chain);
     sum.promoted_bits = grouped ? 24 : 53;
-  } else if (tensor && (grouped || name == "w4")) {
+  } else if (tensor && name != "cpu_amx" && (grouped || name == "w4")) {
     // Scales are applied to the sums of each group, in FP32.
     const int64_t group = group_size > 0 ? group_size : config.block_k;
     sum.chain = sum.chain > 0 ? std::min(sum.chain, group) : group;
   }
-  if (path == PathId::kW4A16 || path == PathId::kW4A8) {
+  if (path == PathId::kW4A16 || path == PathId::kW4A8 ||
+      (path == PathId::kW8A16 && name == "cpu_amx")) {
     // Code minus zero point is exact; times an FP16 or BF16 scale it is exact in FP32, times an
     // FP32 scale it rounds once. Planning does not know the scales' format.
     sum.dequant_roundoff = kFp32Roundoff;

@@ -24,7 +24,7 @@ struct KernelConfig {
 };
 
 struct Family {
-  const char* name;    // "cpu_blocked", "simt", "sm80", "sm90", "skinny", "w4", "sm70"
+  const char* name;    // "cpu_blocked", "cpu_amx", "simt", "sm80", "sm90", "skinny", "w4", "sm70"
   const char* design;  // one phrase
   Backend backend;
   int sm_min, sm_max;  // inclusive; 0, 0 for CPUs
@@ -46,7 +46,7 @@ std::string path_names(const Family& family);
 // kernels is finite. Tilings given by the caller come on top (tiling.hpp).
 std::span<const KernelConfig> family_configs(const Family& family);
 
-// False: FMA on vector or CUDA cores.
+// Tensor cores of a GPU or tile units of a CPU. False: FMA on vector or CUDA cores.
 bool uses_tensor_cores(const Family& family, contract::PathId path);
 
 // How the family sums K products with this path and configuration on this chip. group_size: of

@@ -7,6 +7,8 @@
 #include <string_view>
 
 #include "base/formats.hpp"
+#include "contract/skip.hpp"
+#include "contract/stochastic.hpp"
 #include "schedule/cost.hpp"
 
 namespace deepgemm::schedule {
@@ -116,6 +118,86 @@ void note_reproducibility(const PlanContext& context, const Report& report, cons
                   best.cost->us / fastest));
 }
 
+// ---- Stochastic rounding and tile skipping
+// ------------------------------------------------------------------------
+
+void note_output_rounding(const PlanContext& context, const Candidate& best, Notes& notes) {
+  const contract::Contract& contract = context.problem.contract;
+  const int level = context.problem.budget.reliability_level;
+  switch (contract::output_rounding(contract, level)) {
+    case contract::OutputRounding::kNearest:
+      return;
+    case contract::OutputRounding::kUnreliable:
+      notes.push_back(
+          fmt::format("seed {}: not used, reliability_level {} rounds to nearest; "
+                      "stochastic rounding is allowed from {} on",
+                      contract.seed, level, contract::kStochasticReliability));
+      return;
+    case contract::OutputRounding::kWideOutput:
+      notes.push_back(fmt::format("seed {}: not used, {} output is rounded to nearest",
+                                  contract.seed, base::find_format(contract.output)->name));
+      return;
+    case contract::OutputRounding::kDependsOnRow:
+      notes.push_back(
+          fmt::format("seed {}: not used, the output is rounded to nearest: with stochastic "
+                      "rounding the bits of a row would depend on its place in the batch",
+                      contract.seed));
+      return;
+    case contract::OutputRounding::kStochastic:
+      break;
+  }
+  const char* outcome = best.bound->stochastic_output
+                            ? "the output is rounded stochastically, the same for every schedule"
+                        : on_cpu(context)
+                            ? "not used, the error limit leaves no room for stochastic rounding"
+                            : "not used, no kernel of this backend rounds stochastically yet";
+  notes.push_back(fmt::format("seed {}: {}", contract.seed, outcome));
+}
+
+// Why nothing is skipped; empty when blocks may be.
+std::string no_skipping_reason(const PlanContext& context, const Candidate& best) {
+  const intent::Problem& problem = context.problem;
+  switch (contract::skip_rule(problem.contract, problem.epilogue.activation)) {
+    case contract::SkipRule::kOff:
+    case contract::SkipRule::kAllowed:
+      break;
+    case contract::SkipRule::kStrict:
+      return "the contract gives no error limit of which skipping could use a share";
+    case contract::SkipRule::kBatchInvariant:
+      return "what a tile leaves out depends on all of its rows, and the contract is "
+             "batch-invariant";
+    case contract::SkipRule::kSwigluAbsolute:
+      return "with SWIGLU it needs a relative limit";
+  }
+  if (best.bound->skip_relative > 0 || best.bound->skip_absolute > 0) return {};
+  if (!family_skips(*best.family)) return fmt::format("{} does not skip yet", best.family->name);
+  if (!skipping_pays(context)) {
+    return fmt::format(
+        "each launch would look for the norms of B, which pays from M = {} on; "
+        "packed weights keep theirs",
+        kSkipRows);
+  }
+  return "the bound of the path leaves no room below the error limit";
+}
+
+void note_skipping(const PlanContext& context, const Candidate& best, Notes& notes) {
+  const double tolerance = context.problem.contract.skip_tolerance;
+  if (tolerance == 0) return;
+  const contract::ErrorBound& bound = *best.bound;
+  const std::string reason = no_skipping_reason(context, best);
+  if (!reason.empty()) {
+    notes.push_back(
+        fmt::format("skip_tolerance {:.3g}: nothing is skipped, {}", tolerance, reason));
+    return;
+  }
+  const bool relative = bound.skip_relative > 0;
+  notes.push_back(fmt::format(
+      "skip_tolerance {:.3g}: a tile leaves out blocks of {} values of k that are "
+      "proved to add at most {:.3g} {} to an element",
+      tolerance, best.config.block_k, relative ? bound.skip_relative : bound.skip_absolute,
+      relative ? "of (|A||B|)" : "in all"));
+}
+
 // ---- INT4 against dense weights
 // ------------------------------------------------------------------------
 
@@ -195,6 +277,8 @@ std::vector<std::string> make_notes(const PlanContext& context, const Report& re
   note_energy(context, notes);
   note_reproducibility(context, report, best, notes);
   note_crossover(context, best, notes);
+  note_output_rounding(context, best, notes);
+  note_skipping(context, best, notes);
   if (best.cost->repack_us > 0) {
     notes.push_back(fmt::format("packing B is predicted to take {:.3g} us, once; no launch repacks",
                                 best.cost->repack_us));

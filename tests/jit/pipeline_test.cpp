@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/trace.hpp"
 #include "build_config.hpp"
 #include "jit/cache_admin.hpp"
 #include "jit/faulty_files.hpp"
@@ -145,12 +146,12 @@ TEST_F(PipelineTest, WithoutACompilerACachedKernelServes) {
 
 TEST_F(PipelineTest, CompilesNothingWhereThatIsOff) {
   EXPECT_EQ(fresh_answer(good(), 1), 1);
-  PipelineSettings settings;
-  settings.may_compile = false;
-  Pipeline pipeline(settings);
+  Pipeline pipeline;
   DiskCache cache(cache_settings());
-  EXPECT_EQ(answer_of(pipeline.build(answer_source(1), good(), cache)), 1);
-  const auto result = pipeline.build(answer_source(2), good(), cache);
+  EXPECT_EQ(answer_of(pipeline.build(answer_source(1), good(), cache, false)), 1);
+  const auto other = fake(compile_script(), "13.1.0", "other/g++");  // did not make the kernel
+  EXPECT_EQ(answer_of(pipeline.build(answer_source(1), other, cache, false)), 1);
+  const auto result = pipeline.build(answer_source(2), good(), cache, false);
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.error().code, DEEPGEMM_ERROR_NOT_PREPARED);
   EXPECT_EQ(compiles(), 1u);
@@ -244,6 +245,22 @@ TEST_F(PipelineTest, SaysThatItStillCompiles) {
   EXPECT_EQ(answer_of(pipeline.build(answer_source(1), search, cache)), 1);
   EXPECT_GE(log.count(DEEPGEMM_LOG_INFO, "Compiling kernel 'answer'"), 3u) << log.all();
   EXPECT_LE(log.count(DEEPGEMM_LOG_INFO, "Compiling kernel 'answer'"), 8u) << log.all();
+}
+
+TEST_F(PipelineTest, TracesEachCompile) {
+  if (!build_config::kEnableDebugTracing) GTEST_SKIP() << "this build records no trace";
+  const auto traced = [] {
+    size_t found = 0;
+    for (const base::TraceEvent& event : base::trace_buffer().snapshot().events) {
+      found += event.category == std::string("compile") && event.name == "answer";
+    }
+    return found;
+  };
+  const CompilerSearch search = good();
+  const size_t before = traced();
+  EXPECT_EQ(fresh_answer(search, 1), 1);
+  EXPECT_EQ(fresh_answer(search, 1), 1);  // from disk
+  EXPECT_EQ(traced(), before + 1);
 }
 
 // A process that holds the lock and neither finishes nor dies.

@@ -134,27 +134,5 @@ TEST(Doctor, ShowsWhatTheEnvironmentDecides) {
   EXPECT_THAT(report["advice"].dump(), HasSubstr("DEEPGEMM_NUM_THREAD is set"));
 }
 
-TEST(Doctor, FindsProgramsByPathAlone) {
-  write_text(scratch("clang++"), "");
-  const std::string folder = scratch("");
-  const json without = parsed(run_program("doctor --json", "PATH='" + folder + "'"));
-  EXPECT_EQ(without["compilers"]["clang++"], "");  // there, but not executable
-  EXPECT_EQ(without["compilers"]["g++"], "");
-}
-
-TEST(Cache, ShowsTheDirectoryAndItsState) {
-  const std::string folder = scratch("cache");
-  const Outcome path = run_program("cache path", "DEEPGEMM_CACHE_DIR='" + folder + "'");
-  EXPECT_EQ(path.code, 0);
-  EXPECT_THAT(path.out, HasSubstr(folder));
-  const Outcome state = run_program("cache", "DEEPGEMM_CACHE_DIR='" + folder + "'");
-  EXPECT_EQ(state.code, 0);
-  EXPECT_THAT(state.out, HasSubstr("writable"));
-  EXPECT_THAT(state.out, HasSubstr("DEEPGEMM_CACHE_DIR"));
-  const Outcome none = run_program("cache path", "env -u HOME -u XDG_CACHE_HOME");
-  EXPECT_EQ(none.code, 4);
-  EXPECT_THAT(none.err, HasSubstr("DEEPGEMM_CACHE_DIR"));
-}
-
 }  // namespace
 }  // namespace deepgemm::cli

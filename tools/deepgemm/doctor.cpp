@@ -5,8 +5,6 @@
 
 #include <fmt/ranges.h>
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -17,6 +15,9 @@
 #include "deepgemm/product.hpp"
 #include "deepgemm/terminal.hpp"
 #include "deepgemm/verb.hpp"
+#include "jit/cache_admin.hpp"
+#include "jit/module.hpp"
+#include "jit/service.hpp"
 
 extern char** environ;
 
@@ -96,26 +97,21 @@ Section cpu_section(std::vector<std::string>& advice) {
   return section;
 }
 
-bool library_loads(const std::vector<std::string>& names, std::string& found) {
-  for (const std::string& name : names) {
-    if (name.empty()) continue;
-    // Loading runs no code of a driver that would touch a device.
-    void* library = dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL);
-    if (library == nullptr) continue;
-    dlclose(library);
-    found = name;
-    return true;
-  }
-  return false;
+// Loading runs no code of a driver that would touch a device.
+bool library_loads(const char* name) {
+  void* library = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+  if (library == nullptr) return false;
+  dlclose(library);
+  return true;
 }
 
-Section gpu_section(std::vector<std::string>& advice) {
+// `driver`: whether there is one.
+Section gpu_section(bool& driver, std::vector<std::string>& advice) {
   Section section{"gpu", {}};
   section.add("backend",
               "CUDA is not part of this build: plans for GPUs can be made, not launched");
-  std::string name;
-  const bool driver = library_loads({"libcuda.so.1"}, name);
-  section.add("driver", driver ? fmt::format("{} found", name) : "libcuda.so.1 not found", driver);
+  driver = library_loads("libcuda.so.1");
+  section.add("driver", driver ? "libcuda.so.1 found" : "libcuda.so.1 not found", driver);
   if (driver) {
     advice.emplace_back(
         "A GPU driver is installed, but products run on the CPU: this build has no "
@@ -124,52 +120,119 @@ Section gpu_section(std::vector<std::string>& advice) {
   return section;
 }
 
-// The first of PATH's directories that has an executable of this name.
-std::string find_program(const std::string& name) {
-  if (name.find('/') != std::string::npos) return access(name.c_str(), X_OK) == 0 ? name : "";
-  const char* path = std::getenv("PATH");
-  std::string_view rest = path != nullptr ? path : "";
-  while (!rest.empty()) {
-    const size_t end = std::min(rest.find(':'), rest.size());
-    const auto candidate = std::filesystem::path(rest.substr(0, end)) / name;
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-    std::error_code ignored;
-    if (std::filesystem::is_regular_file(candidate, ignored) &&
-        access(candidate.c_str(), X_OK) == 0) {
-      return candidate.string();
-    }
-  }
-  return "";
+// The line of a compiler's version text that has the number.
+std::string version_line(const std::string& text) {
+  size_t begin = text.find("release ");
+  begin = begin == std::string::npos ? 0 : text.rfind('\n', begin) + 1;
+  return text.substr(begin, text.find('\n', begin) - begin);
 }
 
-Section compiler_section() {
+void add_compilers(Section& section, const std::string& name, const jit::CompilerSearch& search,
+                   const std::string& missing) {
+  std::string text;
+  Json found = Json::array();
+  for (const auto& compiler : search.compilers) {
+    const jit::CompilerIdentity& identity = compiler->identity();
+    text += fmt::format("{}{} {}, {}", text.empty() ? "" : "; ", identity.kind,
+                        version_line(identity.version), compiler->location());
+    found.push_back({{"kind", identity.kind},
+                     {"version", identity.version},
+                     {"location", compiler->location()}});
+  }
+  section.add(name, text.empty() ? missing : text, std::move(found));
+  if (!search.notes.empty()) {
+    section.add(name + " passed over", fmt::format("{}", fmt::join(search.notes, "; ")),
+                search.notes);
+  }
+}
+
+// Compiles and loads the smallest kernel, past the cache: a compiler that tells its version may
+// still lack its other half. Returns the seconds.
+base::Result<double> try_compiler(const jit::Compiler& compiler) {
+  jit::Source source;
+  source.name = "trial";
+  source.text = "extern \"C\" int deepgemm_kernel_trial() { return 0; }\n";
+  source.arch = "generic";
+  source.symbols = {"deepgemm_kernel_trial"};
+  DEEPGEMM_TRY_ASSIGN(binary, compiler.compile(source));
+  const double seconds = binary.seconds;
+  DEEPGEMM_TRY(jit::Module::load(source, std::move(binary), {}));
+  return seconds;
+}
+
+void add_trial(Section& section, const jit::CompilerSearch& cpp, std::vector<std::string>& advice) {
+  if (cpp.compilers.empty()) {
+    advice.push_back(fmt::format(
+        "No C++ compiler ({}): kernels for the CPU are those that this build brings. Install g++ "
+        "or clang++ (Debian: apt-get install g++), or set DEEPGEMM_CXX to one.",
+        fmt::join(cpp.notes, "; ")));
+    return;
+  }
+  const base::Result<double> seconds = try_compiler(*cpp.compilers.front());
+  section.add("trial kernel",
+              seconds.ok() ? fmt::format("compiled and loaded, {}", time_text(*seconds * 1e6))
+                           : "failed: see advice",
+              seconds.ok() ? Json(*seconds) : Json());
+  if (!seconds.ok()) {
+    advice.push_back("The C++ compiler does not work: " + seconds.error().message);
+  }
+}
+
+Section compiler_section(bool gpu_driver, std::vector<std::string>& advice) {
+  constexpr const char* kGetCuda =
+      "install the Python package nvidia-cuda-nvrtc (for sm_70 nvidia-cuda-nvrtc-cu12) or the "
+      "CUDA toolkit, or set DEEPGEMM_NVRTC_PATH or DEEPGEMM_NVCC_PATH";
   Section section{"compilers", {}};
-  const auto add = [&](const std::string& name, const std::string& found) {
-    section.add(name, found.empty() ? "not found" : found, found);
-  };
-  for (const char* name : {"g++", "clang++"}) add(name, find_program(name));
-  if (const auto chosen = base::env("DEEPGEMM_CXX")) add("DEEPGEMM_CXX", find_program(*chosen));
-  add("nvcc", find_program(base::env("DEEPGEMM_NVCC_PATH").value_or("nvcc")));
-  std::string nvrtc;
-  library_loads({base::env("DEEPGEMM_NVRTC_PATH").value_or(""), "libnvrtc.so.13", "libnvrtc.so.12",
-                 "libnvrtc.so"},
-                nvrtc);
-  add("NVRTC", nvrtc);
-  section.add("needed", "none: this build compiles no kernels at run time yet", false);
+  jit::Service& service = jit::process_service();
+  const base::Result<bool> allowed = service.may_compile();
+  const bool off = allowed.ok() && !*allowed;
+  section.add("at run time",
+              !allowed.ok() ? allowed.error().message
+              : off         ? "off: DEEPGEMM_JIT is 0"
+                            : "kernels are compiled when they are first needed",
+              allowed.ok() && *allowed);
+  if (!allowed.ok()) advice.push_back(allowed.error().message);
+  if (off) {
+    advice.emplace_back(
+        "DEEPGEMM_JIT is 0: only kernels of the cache and of this build are used. "
+        "Unset it to compile others.");
+  }
+  const auto cpp = service.compilers(jit::Language::kCpp);
+  const auto cuda = service.compilers(jit::Language::kCuda);
+  add_compilers(section, "C++", *cpp, "none");
+  add_compilers(section, "CUDA", *cuda,
+                fmt::format("none; needed for kernels of GPUs alone: {}", kGetCuda));
+  if (gpu_driver && cuda->compilers.empty()) {
+    advice.push_back(
+        fmt::format("No CUDA compiler ({}): {}.", fmt::join(cuda->notes, "; "), kGetCuda));
+  }
+  add_trial(section, *cpp, advice);
   return section;
 }
 
 Section cache_section(std::vector<std::string>& advice) {
-  const base::CacheDirectory cache = base::resolve_cache_directory();
+  const base::CacheDirectory chosen = base::resolve_cache_directory();
+  const jit::DiskCache::Status cache = jit::process_service().cache_status();
   Section section{"cache", {}};
-  section.add("directory", cache.path.empty() ? "none: memory only" : cache.path, cache.path);
-  section.add("state", cache.usable ? "writable" : "not usable", cache.usable);
-  if (!cache.source.empty()) section.add("chosen by", cache.source);
-  if (!cache.reason.empty()) section.add("reason", cache.reason);
+  const bool only_read = cache.directory.empty() && !cache.shared_directory.empty();
+  const std::string& path = only_read ? cache.shared_directory : cache.directory;
+  section.add("directory", path.empty() ? "none: memory only" : path, path);
+  section.add("state",
+              cache.usable ? "writable"
+              : only_read  ? "only read"
+                           : "not usable",
+              cache.usable);
+  if (!chosen.source.empty()) section.add("chosen by", chosen.source);
+  if (!cache.usable) section.add("reason", cache.reason);
+  if (!path.empty()) {
+    const size_t entries = jit::list_entries(jit::system_files(), path).size();
+    section.add("entries", fmt::format("{}", entries), entries);
+  }
   if (!cache.usable) {
-    advice.emplace_back(
-        "There is no usable cache directory. Nothing needs it yet; set "
-        "DEEPGEMM_CACHE_DIR to a writable directory before kernels are compiled.");
+    advice.push_back(
+        fmt::format("New kernels are kept in memory and compiled again by each process: {}. Set "
+                    "DEEPGEMM_CACHE_DIR to a directory of your own that can be written.",
+                    cache.reason));
   }
   return section;
 }
@@ -242,9 +305,14 @@ base::Result<std::string> check_product() {
 Diagnosis diagnose() {
   Diagnosis diagnosis;
   std::vector<std::string>& advice = diagnosis.advice;
-  diagnosis.sections = {
-      build_section(),       cpu_section(advice), gpu_section(advice),        compiler_section(),
-      cache_section(advice), limit_section(),     environment_section(advice)};
+  bool driver = false;
+  diagnosis.sections = {build_section(),
+                        cpu_section(advice),
+                        gpu_section(driver, advice),
+                        compiler_section(driver, advice),
+                        cache_section(advice),
+                        limit_section(),
+                        environment_section(advice)};
   const base::Result<std::string> check = check_product();
   diagnosis.healthy = check.ok();
   Section section{"check", {}};

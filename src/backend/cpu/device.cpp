@@ -1,6 +1,7 @@
 #include "backend/cpu/device.hpp"
 
 #include <sched.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 #include <sstream>
 #include <string_view>
 
-#include "backend/cpu/cgroup.hpp"
+#include "base/cgroup.hpp"
 #include "base/env.hpp"
 #include "base/log.hpp"
 
@@ -74,21 +75,47 @@ Isa machine_isa() {
   if (!avx2) return Isa::kGeneric;
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-  return avx512 ? Isa::kAvx512 : Isa::kAvx2;
+  if (!avx512) return Isa::kAvx2;
+  const bool amx = __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") &&
+                   __builtin_cpu_supports("amx-int8");
+  return amx ? Isa::kAmx : Isa::kAvx512;
 #else
   return Isa::kGeneric;
 #endif
 }
 
+// Linux gives the state of tile units (8 KiB a thread) to processes that ask for it: Documentation/
+// arch/x86/xstate.rst of the kernel. Asking again is fine.
+bool may_use_tiles() {
+#if defined(__x86_64__) && defined(SYS_arch_prctl)
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;               // XFEATURE_XTILE_DATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
 // What the flags of the kernel allow; the machine's own answer where they cannot be read.
 Isa listed_isa(const std::vector<std::string>& flags) {
-  if (flags.empty()) return Isa::kAvx512;
+  if (flags.empty()) return Isa::kAmx;
   const auto has = [&](const char* flag) {
     return std::find(flags.begin(), flags.end(), flag) != flags.end();
   };
   if (!has("avx2") || !has("fma")) return Isa::kGeneric;
   const bool avx512 = has("avx512f") && has("avx512bw") && has("avx512dq") && has("avx512vl");
-  return avx512 ? Isa::kAvx512 : Isa::kAvx2;
+  if (!avx512) return Isa::kAvx2;
+  return has("amx_tile") && has("amx_bf16") && has("amx_int8") ? Isa::kAmx : Isa::kAvx512;
+}
+
+Isa limited(Isa best, const std::string& limit, std::vector<std::string>& warnings) {
+  if (limit.empty()) return best;
+  for (const Isa isa : {Isa::kGeneric, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
+    if (limit == isa_name(isa)) return std::min(best, isa);
+  }
+  warnings.push_back("DEEPGEMM_MAX_CPU_ISA is \"" + limit +
+                     "\"; known values are generic, avx2, avx512 and amx; ignored");
+  return best;
 }
 
 void detect_isa(const CpuSources& sources, CpuDevice& device) {
@@ -99,16 +126,12 @@ void detect_isa(const CpuSources& sources, CpuDevice& device) {
     }
   }
   device.best_isa = std::min(machine_isa(), listed_isa(flags));
-  device.isa = device.best_isa;
-  const std::string& limit = sources.max_isa;
-  if (limit.empty() || limit == "amx" || limit == "avx512") return;
-  if (limit == "avx2") {
-    device.isa = std::min(device.best_isa, Isa::kAvx2);
-  } else if (limit == "generic") {
-    device.isa = Isa::kGeneric;
-  } else {
-    device.warnings.push_back("DEEPGEMM_MAX_CPU_ISA is \"" + limit +
-                              "\"; known values are generic, avx2, avx512 and amx; ignored");
+  device.isa = limited(device.best_isa, sources.max_isa, device.warnings);
+  if (device.isa == Isa::kAmx && !may_use_tiles()) {
+    device.warnings.emplace_back(
+        "the operating system does not let this process use the CPU's tile units (AMX): Linux 5.16 "
+        "or newer grants them, unless a signal stack is too small for their state");
+    device.best_isa = device.isa = Isa::kAvx512;
   }
 }
 
@@ -142,8 +165,8 @@ std::optional<int> thread_setting(const char* name, const std::string& text, Cpu
 void detect_threads(const CpuSources& sources, CpuDevice& device) {
   device.affinity_threads = affinity(sources);
   device.cores_online =
-      std::max(count_list(read_word(sources.cpus + "/online")), device.affinity_threads);
-  device.quota_threads = cpu_quota(sources.proc, sources.cgroup);
+      std::max(count_list(base::read_word(sources.cpus + "/online")), device.affinity_threads);
+  device.quota_threads = base::cpu_quota(sources.proc, sources.cgroup);
 
   device.threads = std::min(device.affinity_threads, kMaxThreads);
   device.threads_reason = "CPU affinity";
@@ -185,15 +208,15 @@ int64_t size_of(const std::string& text) {
 void detect_memory(const CpuSources& sources, CpuDevice& device) {
   for (int index = 0; index < 8; ++index) {
     const std::string cache = sources.cpus + "/cpu0/cache/index" + std::to_string(index);
-    const std::string level = read_word(cache + "/level");
-    if (level.empty() || read_word(cache + "/type") == "Instruction") continue;
-    const int64_t bytes = size_of(read_word(cache + "/size"));
+    const std::string level = base::read_word(cache + "/level");
+    if (level.empty() || base::read_word(cache + "/type") == "Instruction") continue;
+    const int64_t bytes = size_of(base::read_word(cache + "/size"));
     if (level == "1") device.l1d_bytes = bytes;
     if (level == "2") device.l2_bytes = bytes;
     if (level == "3") device.l3_bytes = bytes;
   }
   device.memory_bytes = size_of(field(sources.proc + "/meminfo", "MemTotal")) << 10;
-  const int64_t limit = memory_limit(sources.proc, sources.cgroup);
+  const int64_t limit = base::memory_limit(sources.proc, sources.cgroup);
   if (limit > 0 && (device.memory_bytes == 0 || limit < device.memory_bytes)) {
     device.memory_bytes = limit;
   }
@@ -205,6 +228,8 @@ const char* isa_name(Isa isa) {
   switch (isa) {
     case Isa::kAvx2:
       return "avx2";
+    case Isa::kAmx:
+      return "amx";
     case Isa::kAvx512:
       return "avx512";
     case Isa::kGeneric:

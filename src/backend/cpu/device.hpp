@@ -9,7 +9,8 @@
 
 namespace deepgemm::cpu {
 
-enum class Isa : uint8_t { kGeneric, kAvx2, kAvx512 };  // vector units that kernels exist for
+// Units that kernels exist for; each has those before it. kAmx: tile units for BF16 and INT8.
+enum class Isa : uint8_t { kGeneric, kAvx2, kAvx512, kAmx };
 const char* isa_name(Isa isa);
 
 // Facts read once; cheap to copy.

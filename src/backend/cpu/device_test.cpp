@@ -9,8 +9,6 @@
 #include <fstream>
 #include <thread>
 
-#include "backend/cpu/cgroup.hpp"
-
 namespace deepgemm::cpu {
 namespace {
 

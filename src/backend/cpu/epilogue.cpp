@@ -6,6 +6,7 @@
 
 #include "backend/cpu/packed_panels.hpp"
 #include "base/formats.hpp"
+#include "contract/stochastic.hpp"
 
 namespace deepgemm::cpu {
 namespace {
@@ -97,6 +98,10 @@ void Epilogue::finish_row(int64_t batch, int64_t row, const TileColumns& tile, d
     }
   }
   add_residual(batch, row, tile, sums, scratch);
+  if (stochastic_) {  // storing is exact then
+    contract::round_stochastically(problem_.c.precision, {problem_.contract.seed, batch, row},
+                                   tile.column, tile.columns, sums);
+  }
   store(batch, row, tile, sums);
 }
 

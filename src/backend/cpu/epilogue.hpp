@@ -17,7 +17,8 @@ struct TileColumns {
   int64_t up = 0;
 };
 
-// Epilogue of one launch, in FP64: a value is rounded once, to the output format.
+// Epilogue of one launch, in FP64: a value is rounded once, to the output format, to nearest unless
+// round_stochastically() was called.
 class Epilogue {
  public:
   Epilogue(const intent::Problem& problem, const Operands& operands,
@@ -27,6 +28,10 @@ class Epilogue {
   // without base, and no packed weights, mean 1.
   void set_integer_scales(const ScaleView& rows, const ScaleView& columns,
                           const PackedPanels* packed);
+
+  // The plan rounds its output so (contract::ErrorBound::stochastic_output), by the contract's
+  // seed.
+  void round_stochastically() { stochastic_ = true; }
 
   // Turns the sums of one row into values of C and stores them. `sums` is overwritten; `scratch`
   // has room for tile.columns values.
@@ -47,6 +52,7 @@ class Epilogue {
   const Operands& operands_;
   const Kernels<double>& kernels_;
   bool integer_scales_ = false;
+  bool stochastic_ = false;
   ScaleView row_scales_, column_scales_;
   const PackedPanels* packed_ = nullptr;
 };

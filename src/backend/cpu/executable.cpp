@@ -1,9 +1,12 @@
 #include "backend/cpu/executable.hpp"
 
 #include <algorithm>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
+#include "backend/cpu/amx_product.hpp"
+#include "backend/cpu/fma_product.hpp"
 #include "backend/cpu/operand_view.hpp"
 #include "base/formats.hpp"
 #include "contract/path.hpp"
@@ -14,18 +17,30 @@ namespace {
 using contract::PathId;
 
 constexpr int64_t kMaxBlock = 4096;  // of block_m, block_n and block_k
-constexpr int64_t kMaxSlotBytes = int64_t{1} << 30;
+constexpr int64_t kMaxWorkspaceBytes = int64_t{1} << 32;
+constexpr int64_t kCacheLine = 64;
 
 int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
-int64_t ceil_div(int64_t value, int64_t step) { return (value + step - 1) / step; }
 
 const IsaKernels& kernels_of(Isa isa) {
 #if defined(__x86_64__)
-  if (isa == Isa::kAvx512) return kAvx512Kernels;
+  if (isa >= Isa::kAvx512) return kAvx512Kernels;
   if (isa == Isa::kAvx2) return kAvx2Kernels;
 #endif
   static_cast<void>(isa);
   return kGenericKernels;
+}
+
+// Null for families on vector units.
+base::Result<const AmxKernels*> tile_kernels(const schedule::Family& family, Isa isa) {
+  if (std::string_view(family.name) != "cpu_amx") return nullptr;
+#if defined(__x86_64__)
+  if (isa == Isa::kAmx) return &kAmxKernels;
+#endif
+  return base::make_error(DEEPGEMM_ERROR_UNSUPPORTED,
+                          "family cpu_amx needs tile units, and this process uses {}: plan for "
+                          "family cpu_blocked",
+                          isa_name(isa));
 }
 
 base::Result<Multiplicand> multiplicand_of(PathId path, gemm_precision_t a) {
@@ -116,24 +131,52 @@ int slots_for(const Executable& executable, int threads) {
 
 }  // namespace
 
+int64_t Executable::column_tiles() const {
+  return ceil_div(problem.output_columns(), tile_columns());
+}
+
 int64_t Executable::padded_n() const {
-  const int64_t part = round_up(tile_columns(), kPanelColumns);
+  const int64_t part = round_up(tile_columns(), kPanel);
   return swiglu() ? 2 * part : part;
 }
 
-// A kInteger launch falls back to FP64 when the packed weights turn out to need it.
-int64_t Executable::value_bytes() const { return multiplicand == Multiplicand::kFloat ? 4 : 8; }
+int64_t Executable::padded_m() const { return round_up(block_m, 16); }
 
+// The largest of the products that a launch may turn to: integers to FP64, tile units to FMA, when
+// the packed weights need it.
 int64_t Executable::a_bytes() const {
-  return ceil_div(block_k, kStripe) * block_m * kStripeStride * value_bytes();
+  const int64_t k = problem.k;
+  const bool integers = multiplicand == Multiplicand::kInteger;
+  int64_t bytes = 0;
+  if (multiplicand != Multiplicand::kDouble) {
+    bytes = FmaShape(k, block_k, integers).a_values(block_m) * 4;
+  }
+  if (multiplicand != Multiplicand::kFloat) {
+    bytes = std::max(bytes, FmaShape(k, block_k, false).a_values(block_m) * 8);
+  }
+  if (amx != nullptr) bytes = std::max(bytes, AmxShape{k, integers}.a_bytes(block_m));
+  return round_up(bytes, kCacheLine);
 }
 
-int64_t Executable::b_bytes() const { return block_k * padded_n() * value_bytes(); }
+int64_t Executable::scratch_bytes() const {
+  const FmaShape shape(problem.k, block_k, false);
+  int64_t bytes = shape.stage_values(block_m) * (multiplicand == Multiplicand::kFloat ? 4 : 8);
+  if (amx != nullptr) bytes = std::max(bytes, AmxShape::scratch_bytes(block_m, shape));
+  return round_up(bytes, kCacheLine);
+}
 
 int64_t Executable::slot_bytes() const {
-  const int64_t sums = block_m * padded_n() * static_cast<int64_t>(sizeof(double));
-  const int64_t row = padded_n() * static_cast<int64_t>(sizeof(double));
-  return sums + a_bytes() + b_bytes() + row;
+  const int64_t rows = 2 * padded_n() * static_cast<int64_t>(sizeof(double));
+  return sums_bytes() + scratch_bytes() + rows;
+}
+
+int64_t Executable::skip_offset() const {
+  return (shares_a() ? 1 : slots) * a_bytes() + slots * slot_bytes();
+}
+
+int64_t Executable::workspace_bytes() const {
+  const bool kept_norms = problem.requires_packed_b();
+  return skip_offset() + static_cast<int64_t>(skip_workspace_bytes(skip, problem, kept_norms));
 }
 
 base::Result<std::shared_ptr<const Executable>> make_executable(const intent::Problem& problem,
@@ -158,23 +201,30 @@ base::Result<std::shared_ptr<const Executable>> make_executable(const intent::Pr
   executable->kernels = &kernels_of(isa);
   executable->pool = options.pool != nullptr ? options.pool : &process_pool();
   executable->multiplicand = multiplicand;
+  DEEPGEMM_TRY_ASSIGN(amx, tile_kernels(*choice.family, isa));
+  executable->amx = amx;
   executable->block_m = std::min<int64_t>(choice.config.block_m, std::max<int64_t>(problem.m, 1));
-  executable->block_n = round_up(choice.config.block_n, executable->swiglu() ? 2 : 1);
+  // Whole panels, so that tiles of packed weights begin with one.
+  executable->block_n = round_up(choice.config.block_n, executable->swiglu() ? 2 * kPanel : kPanel);
   executable->block_k = choice.config.block_k;
   executable->slots = slots_for(*executable, choice.threads);
-  if (executable->slot_bytes() > kMaxSlotBytes) {
+  const contract::ErrorBound& bound = choice.certificate.bound;
+  executable->stochastic_output = bound.stochastic_output;
+  executable->skip = {
+      {bound.skip_relative, bound.skip_absolute}, executable->block_m, executable->block_k};
+  if (executable->workspace_bytes() > kMaxWorkspaceBytes) {
     return base::make_error(DEEPGEMM_ERROR_UNSUPPORTED,
-                            "a tile of {} x {} x {} needs {} bytes a thread, more than {}; choose "
-                            "smaller blocks",
+                            "tiles of {} x {} x {} with K = {} need {} bytes of workspace, more "
+                            "than {}; choose a smaller block_m",
                             executable->block_m, executable->block_n, executable->block_k,
-                            executable->slot_bytes(), kMaxSlotBytes);
+                            problem.k, executable->workspace_bytes(), kMaxWorkspaceBytes);
   }
   if (executable->slots > 1) executable->pool->start();
   return std::shared_ptr<const Executable>(std::move(executable));
 }
 
 size_t workspace_bytes(const Executable& executable) {
-  return static_cast<size_t>(executable.slot_bytes() * executable.slots);
+  return static_cast<size_t>(executable.workspace_bytes());
 }
 
 }  // namespace deepgemm::cpu

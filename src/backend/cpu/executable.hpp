@@ -6,6 +6,7 @@
 
 #include "backend/cpu/kernels.hpp"
 #include "backend/cpu/launch.hpp"
+#include "backend/cpu/skip.hpp"
 #include "backend/cpu/thread_pool.hpp"
 #include "intent/problem.hpp"
 
@@ -27,24 +28,35 @@ class Executable {
  public:
   intent::Problem problem;
   const IsaKernels* kernels = nullptr;
+  const AmxKernels* amx = nullptr;  // of the family on tile units
   ThreadPool* pool = nullptr;
   Multiplicand multiplicand = Multiplicand::kFloat;
   int64_t block_m = 0, block_n = 0, block_k = 0;  // block_n: columns of op(B) in a tile
   int slots = 1;
+  bool stochastic_output = false;
+  SkipSetup skip;                  // with block_k; a launch of integers may take shorter chains
+  mutable SkipCounts skip_counts;  // of all launches
 
   // Tile of C: with SWIGLU half of block_n, because a tile holds gate and up columns.
   bool swiglu() const { return problem.epilogue.activation == GEMM_ACTIVATION_SWIGLU; }
   int64_t tile_columns() const { return swiglu() ? block_n / 2 : block_n; }
 
-  // Scratch of one slot, in this order, each part a multiple of 64 bytes: sums [block_m][padded_n]
-  // in FP64, packed A, packed B, one row of the epilogue.
-  int64_t padded_n() const;  // columns of sums: whole panels
-  int64_t a_bytes() const;
-  int64_t b_bytes() const;
-  int64_t slot_bytes() const;
+  // A tile of rows of A is packed once for all tiles of columns where there are several, else by
+  // each slot for itself.
+  bool shares_a() const { return column_tiles() > 1; }
+  int64_t column_tiles() const;
 
- private:
-  int64_t value_bytes() const;  // of a multiplicand
+  // The workspace: packed A, shared or one for each slot, then the slots. A slot has, each part a
+  // multiple of 64 bytes, the sums of a tile [padded_m][padded_n], the product's scratch, and two
+  // rows of the epilogue.
+  int64_t padded_m() const;  // rows of sums: whole tiles of a tile unit
+  int64_t padded_n() const;  // columns of sums: whole panels
+  int64_t sums_bytes() const { return padded_m() * padded_n() * int64_t{sizeof(double)}; }
+  int64_t a_bytes() const;
+  int64_t scratch_bytes() const;
+  int64_t slot_bytes() const;
+  int64_t skip_offset() const;  // norms of tile skipping come last
+  int64_t workspace_bytes() const;
 };
 
 }  // namespace deepgemm::cpu

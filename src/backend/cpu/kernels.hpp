@@ -7,33 +7,31 @@
 
 #include <stdint.h>
 
+#include "kernels/cpu/operands.hpp"
+
 namespace deepgemm::cpu {
 
 // Formats that a widening loop exists for.
 enum class Source : uint8_t { kFp64, kFp32, kFp16, kBf16, kE4m3, kE5m2, kInt8 };
 
-// Packed A holds kStripe values of k for each row, rows kStripeStride apart: a constant, so that
-// the micro-kernel addresses all rows from one register; not a power of two, so that the rows do
-// not compete for one set of the L1 cache.
-constexpr int64_t kStripe = 256;
-constexpr int64_t kStripeStride = kStripe + 16;
 constexpr int kMaxRows = 12;  // of a micro-kernel, over all instruction sets
 
 // Functions for multiplicands of type T (float or double).
 template <class T>
 struct Kernels {
   int rows = 0;     // largest number of rows of `multiply`
-  int columns = 0;  // columns of a panel of packed B: two vectors
+  int columns = 0;  // of one call of `multiply`: two vectors
 
-  // multiply[r](k, a, a_step, b, acc, acc_stride), 1 <= r <= rows: for r rows and `columns` columns
-  //   sum[i][j] = a[i][0]*b[0][j] + ... + a[i][k-1]*b[k-1][j]
-  // in T, in ascending order with one chain per element (fused where the instruction set can), then
-  //   acc[i*acc_stride + j] += sum[i][j]. The bits of an element are the same for every r.
-  // a: element (i, p) at (p / kStripe) * a_step + i * kStripeStride + p % kStripe.
-  // b: element (p, j) at p * columns + j, aligned to 64 bytes.
+  // multiply[r], 1 <= r <= rows: r rows and `columns` columns of a panel, see
+  // kernels/cpu/fma_tile.hpp.
   using Multiply = void (*)(int64_t k, const T* a, int64_t a_step, const T* b, double* acc,
                             int64_t acc_stride);
   Multiply multiply[kMaxRows + 1] = {};
+
+  // Channels of a panel of packed weights, as rows of kPanel values: see kernels/cpu/words.hpp.
+  using LoadWords = void (*)(const uint32_t* words, int64_t first, int64_t count,
+                             const GroupLanes* lanes, T* to);
+  LoadWords load_words[kWordFormats] = {};
 
   // Rows of contiguous values to T; exact, but FP64 to float, which rounds to nearest. from_stride
   // counts bytes, to_stride elements; `from` may have any alignment.
@@ -47,23 +45,56 @@ struct Kernels {
                 int64_t columns) = nullptr;
   // values[j] *= factor, rounded to T.
   void (*scale_all)(T* values, float factor, int64_t count) = nullptr;
-  // Rows of a weight panel: to[i * to_stride + j] = (code - zeros[j]) * scales[j] for its 32
-  // columns, rounded to T. Bytes a row: 32, or with 4-bit codes 16, of which byte j holds column j
-  // in its low half and column j + 16 in its high half.
-  using Dequantize = void (*)(const uint8_t* codes, const uint8_t* zeros, const float* scales,
-                              T* to, int64_t to_stride, int64_t rows);
-  Dequantize dequantize8 = nullptr;
-  Dequantize dequantize4 = nullptr;
 };
+
+// Streaming products (kernels/cpu/stream.hpp) exist ahead of time for 1, 2, 4 and 8 rows.
+using Stream = void (*)(const StreamArguments&);
+constexpr int kStreamSizes = 4;
+
+// Factors and rounding of a row without other epilogue: kernels/cpu/finish.hpp.
+template <class Sum>
+using Finish = void (*)(const Sum* sums, const float* factors, float factor, Target target,
+                        void* to, int64_t count);
 
 struct IsaKernels {
   Kernels<float> f32;
   Kernels<double> f64;
+  Finish<float> finish_floats = nullptr;
+  Finish<double> finish_doubles = nullptr;
+  Finish<int32_t> finish_integers = nullptr;
+  Stream stream[kWordFormats][kStreamSizes] = {};  // of 1 << size rows
+  int stream_panels[kStreamSizes] = {};            // panels that a call covers
 };
 
-// Tables of the compiled instruction sets; avx2 and avx512 exist on x86-64 only.
+// Tile units (kernels/cpu/amx_tile.hpp). A thread configures them before products and releases them
+// afterwards. Row tiles: 1 or 2, indexed from 0.
+struct AmxKernels {
+  void (*configure)() = nullptr;
+  void (*release)() = nullptr;
+  using Product = void (*)(int64_t steps, const uint8_t* a, int64_t a_stride, const uint8_t* b,
+                           uint8_t* sums, int64_t stride, bool fresh);
+  Product bf16[2] = {};  // sums in FP32
+  Product int8[2] = {};  // in INT32
+  using ScaledProduct = void (*)(const TileGroups& groups, int64_t steps, const uint8_t* a,
+                                 int64_t a_stride, const uint8_t* b, float* sums, int64_t stride);
+  ScaledProduct scaled[2] = {};
+  using FusedProduct = void (*)(const TileGroups& groups, int64_t steps, const uint8_t* a,
+                                int64_t a_stride, const uint32_t* words, uint8_t* stage,
+                                float* sums, int64_t stride);
+  FusedProduct fused[kWordFormats][2] = {};  // of the formats of `expand`
+  using Expand = void (*)(const uint32_t* words, int64_t rows, const GroupLanes& lanes,
+                          uint32_t* to);
+  Expand expand[kWordFormats] = {};  // of kE4m3, kE5m2, kInt8, kInt4
+  void (*narrow_to_bf16)(const float* from, uint16_t* to, int64_t count) = nullptr;
+  void (*narrow_to_int8)(const float* from, int8_t* to, int64_t count) = nullptr;
+  void (*pair_rows)(const float* rows, int64_t words, uint32_t* to) = nullptr;
+  void (*quad_rows)(const float* rows, int64_t words, uint32_t* to) = nullptr;
+};
+
+// Tables of the compiled instruction sets; all but the generic one exist on x86-64 only.
 extern const IsaKernels kGenericKernels;
 extern const IsaKernels kAvx2Kernels;
 extern const IsaKernels kAvx512Kernels;
+extern const AmxKernels kAmxKernels;  // beside kAvx512Kernels
 
 }  // namespace deepgemm::cpu

@@ -1,34 +1,14 @@
 // Source of every table of kernels.hpp, included once by each isa_*.cpp, which defines
 //   DEEPGEMM_VECTOR_BYTES  width of the vectors, and
 //   DEEPGEMM_ROWS          rows of the largest micro-kernel.
-// Everything has internal linkage and nothing of the standard library is used: an inline function
-// compiled here for a newer instruction set could replace the program's other copies of it.
-//
-// These files are compiled with -ffp-contract=fast, so that the products of `multiply` fuse with
-// its sums; no other function here adds to a product.
+// The rules of kernels/cpu/vector.hpp hold here too.
+#include "kernels/cpu/finish.hpp"
+#include "kernels/cpu/stream.hpp"
 
 namespace deepgemm::cpu {
 namespace {
 
 constexpr int kRows = DEEPGEMM_ROWS;
-constexpr int kPanel = 32;  // columns of a weight panel (kPanelColumns)
-
-typedef float FloatVector __attribute__((vector_size(DEEPGEMM_VECTOR_BYTES), may_alias));
-typedef double DoubleVector __attribute__((vector_size(DEEPGEMM_VECTOR_BYTES), may_alias));
-
-template <class T>
-struct VectorOf;
-template <>
-struct VectorOf<float> {
-  using Type = FloatVector;
-};
-template <>
-struct VectorOf<double> {
-  using Type = DoubleVector;
-};
-
-template <class T>
-constexpr int kLanes = DEEPGEMM_VECTOR_BYTES / static_cast<int>(sizeof(T));
 
 // The numbers 0 ... kCount-1 as a type.
 template <int... kNumbers>
@@ -41,40 +21,6 @@ struct Count<0, kNumbers...> {
 };
 template <int kCount>
 using LaneNumbers = typename Count<kCount>::Type;
-
-// ---- Micro-kernel -------------------------------------------------------------------------------
-
-template <class T, int R>
-void multiply(int64_t k, const T* a, int64_t a_step, const T* b, double* acc, int64_t acc_stride) {
-  using Vector = typename VectorOf<T>::Type;
-  constexpr int kColumns = 2 * kLanes<T>;
-  Vector sum[R][2] = {};
-  for (; k > 0; k -= kStripe, a += a_step) {
-    const int64_t count = k < kStripe ? k : kStripe;
-    for (int64_t p = 0; p < count; ++p, b += kColumns) {
-      const Vector b0 = *reinterpret_cast<const Vector*>(b);
-      const Vector b1 = *reinterpret_cast<const Vector*>(b + kLanes<T>);
-#pragma GCC unroll 12
-      for (int i = 0; i < R; ++i) {
-        const T value = a[i * kStripeStride + p];
-        sum[i][0] += value * b0;
-        sum[i][1] += value * b1;
-      }
-    }
-  }
-  for (int i = 0; i < R; ++i) {
-    const T* row = reinterpret_cast<const T*>(&sum[i][0]);
-    for (int j = 0; j < kColumns; ++j) {
-      acc[i * acc_stride + j] += static_cast<double>(row[j]);
-    }
-  }
-}
-
-template <class T, int R>
-constexpr void list_multiply(Kernels<T>& kernels) {
-  kernels.multiply[R] = multiply<T, R>;
-  if constexpr (R > 1) list_multiply<T, R - 1>(kernels);
-}
 
 // ---- Widening -----------------------------------------------------------------------------------
 
@@ -231,28 +177,34 @@ void scale_all(T* values, float factor, int64_t count) {
   for (int64_t j = 0; j < count; ++j) values[j] *= static_cast<T>(factor);
 }
 
-template <class T, int kBits>
-void dequantize(const uint8_t* codes, const uint8_t* zeros, const float* scales, T* to,
-                int64_t to_stride, int64_t rows) {
-  constexpr int kHalf = kPanel / 2;
-  constexpr int kRowBytes = kPanel * kBits / 8;
-  int zero[kPanel];
-  T factor[kPanel];
-  for (int j = 0; j < kPanel; ++j) {
-    zero[j] = zeros[j];
-    factor[j] = static_cast<T>(scales[j]);
-  }
-  for (int64_t i = 0; i < rows; ++i, codes += kRowBytes, to += to_stride) {
-    int code[kPanel];
-    for (int j = 0; j < kRowBytes; ++j) code[j] = kBits == 4 ? codes[j] & 15 : codes[j];
-    if constexpr (kBits == 4) {
-      for (int j = 0; j < kHalf; ++j) code[kHalf + j] = codes[j] >> 4;
-    }
-    for (int j = 0; j < kPanel; ++j) to[j] = static_cast<T>(code[j] - zero[j]) * factor[j];
+// ---- The table ----------------------------------------------------------------------------------
+
+template <class T, int R>
+constexpr void list_multiply(Kernels<T>& kernels) {
+  kernels.multiply[R] = multiply<T, R>;
+  if constexpr (R > 1) list_multiply<T, R - 1>(kernels);
+}
+
+template <class T, int kFormat = 0>
+constexpr void list_load_words(Kernels<T>& kernels) {
+  if constexpr (kFormat < kWordFormats) {
+    kernels.load_words[kFormat] = load_words<T, static_cast<WordFormat>(kFormat)>;
+    list_load_words<T, kFormat + 1>(kernels);
   }
 }
 
-// ---- The table ----------------------------------------------------------------------------------
+template <int kEntry = 0>
+constexpr void list_streams(IsaKernels& kernels) {
+  if constexpr (kEntry < kWordFormats * kStreamSizes) {
+    constexpr auto kFormat = static_cast<WordFormat>(kEntry / kStreamSizes);
+    constexpr int kSize = kEntry % kStreamSizes;
+    constexpr int kStreamRows = 1 << kSize;
+    kernels.stream[kEntry / kStreamSizes][kSize] =
+        stream<kFormat, kStreamRows, is_quantised(kFormat)>;
+    kernels.stream_panels[kSize] = stream_panels(kStreamRows);
+    list_streams<kEntry + 1>(kernels);
+  }
+}
 
 template <class T>
 constexpr Kernels<T> make_kernels() {
@@ -260,16 +212,24 @@ constexpr Kernels<T> make_kernels() {
   kernels.rows = kRows;
   kernels.columns = 2 * kLanes<T>;
   list_multiply<T, kRows>(kernels);
+  list_load_words(kernels);
   kernels.widen = widen<T>;
   kernels.transpose = transpose<T>;
   kernels.scale = scale<T>;
   kernels.scale_all = scale_all<T>;
-  kernels.dequantize8 = dequantize<T, 8>;
-  kernels.dequantize4 = dequantize<T, 4>;
   return kernels;
 }
 
-constexpr IsaKernels make_isa_kernels() { return {make_kernels<float>(), make_kernels<double>()}; }
+constexpr IsaKernels make_isa_kernels() {
+  IsaKernels kernels;
+  kernels.f32 = make_kernels<float>();
+  kernels.f64 = make_kernels<double>();
+  kernels.finish_floats = finish<float>;
+  kernels.finish_doubles = finish<double>;
+  kernels.finish_integers = finish<int32_t>;
+  list_streams(kernels);
+  return kernels;
+}
 
 }  // namespace
 }  // namespace deepgemm::cpu

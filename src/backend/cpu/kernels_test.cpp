@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -139,29 +140,103 @@ TEST(Widening, AndScalingWalkRowsWithTheirStrides) {
   }
 }
 
-TEST(Dequantisation, SubtractsZeroPointsExactlyAndRoundsOnce) {
-  std::mt19937 random(7);
-  std::uniform_real_distribution<float> scale(1e-3F, 2.0F);
+// Value of channel `channel` of a word, as base/formats.hpp and packed_panels.hpp define it.
+double value_in_word(WordFormat format, uint32_t word, int channel) {
+  switch (format) {
+    case WordFormat::kFp32:
+      return static_cast<double>(std::bit_cast<float>(word));
+    case WordFormat::kFp16:
+      return base::fp16_to_float(static_cast<uint16_t>(word >> (16 * channel)));
+    case WordFormat::kBf16:
+      return base::bf16_to_float(static_cast<uint16_t>(word >> (16 * channel)));
+    case WordFormat::kE4m3:
+      return base::e4m3_to_float(static_cast<uint8_t>(word >> (8 * channel)));
+    case WordFormat::kE5m2:
+      return base::e5m2_to_float(static_cast<uint8_t>(word >> (8 * channel)));
+    case WordFormat::kInt8:
+      return static_cast<int8_t>(word >> (8 * channel)) + 128;
+    case WordFormat::kInt4:
+      return static_cast<double>(word >> ((channel % 2) * 16 + (channel / 2) * 4) & 15U);
+  }
+  return 0;
+}
+
+// A row of words for each format, in which every code of 8 and 16 bits occurs in the end.
+std::vector<uint32_t> random_words(int rows) {
+  std::mt19937 random(11);
+  std::vector<uint32_t> words(static_cast<size_t>(rows * kPanel));
+  for (uint32_t& word : words) word = static_cast<uint32_t>(random());
+  return words;
+}
+
+template <class T>
+void expect_same_number(T found, double expected, const char* name) {
+  if (std::isnan(expected)) {
+    ASSERT_TRUE(std::isnan(found)) << name;
+  } else {
+    ASSERT_EQ(static_cast<double>(found), expected) << name;
+  }
+}
+
+template <class T>
+void expect_words_loaded() {
+  constexpr int kRows = 600;
+  const std::vector<uint32_t> words = random_words(kRows);
   for (const auto& [name, table] : runnable()) {
-    uint8_t codes[32], zeros[32], nibbles[16];
-    float scales[32], to[32], to4[32];
-    double wide[32];
-    for (int round = 0; round < 50; ++round) {
-      for (int j = 0; j < 32; ++j) {
-        codes[j] = static_cast<uint8_t>(random() & 255);
-        zeros[j] = static_cast<uint8_t>(random() & 255);
-        scales[j] = scale(random);
+    for (int f = 0; f < kWordFormats; ++f) {
+      const auto format = static_cast<WordFormat>(f);
+      const int per_word = channels_per_word(format);
+      const int count = kRows * per_word - 3;
+      std::vector<T> to(static_cast<size_t>((count + 1) * kPanel), T{-7});
+      of<T>(*table).load_words[f](words.data(), 2, count, nullptr, to.data());
+      for (int i = 0; i < count; ++i) {
+        for (int j = 0; j < kPanel; ++j) {
+          const int channel = i + 2;
+          const uint32_t word = words[static_cast<size_t>(channel / per_word * kPanel + j)];
+          expect_same_number(to[static_cast<size_t>(i * kPanel + j)],
+                             value_in_word(format, word, channel % per_word), name);
+        }
       }
-      for (int j = 0; j < 16; ++j) {
-        nibbles[j] = static_cast<uint8_t>((codes[j] & 15) | (codes[j + 16] & 15) << 4);
-      }
-      table->f32.dequantize8(codes, zeros, scales, to, 32, 1);
-      table->f64.dequantize8(codes, zeros, scales, wide, 32, 1);
-      table->f32.dequantize4(nibbles, zeros, scales, to4, 32, 1);
-      for (int j = 0; j < 32; ++j) {
-        ASSERT_EQ(to[j], static_cast<float>(codes[j] - zeros[j]) * scales[j]) << name;
-        ASSERT_EQ(wide[j], (codes[j] - zeros[j]) * static_cast<double>(scales[j])) << name;
-        ASSERT_EQ(to4[j], static_cast<float>((codes[j] & 15) - zeros[j]) * scales[j]) << name;
+      for (int j = 0; j < kPanel; ++j)
+        ASSERT_EQ(to[static_cast<size_t>(count * kPanel + j)], T{-7});
+    }
+  }
+}
+
+TEST(LoadWords, GivesTheValueOfEveryChannel) {
+  expect_words_loaded<float>();
+  expect_words_loaded<double>();
+}
+
+GroupLanes random_lanes(std::mt19937& random) {
+  std::uniform_real_distribution<float> scale(1e-3F, 2.0F);
+  GroupLanes lanes;
+  for (int j = 0; j < kPanel; ++j) {
+    lanes.scale[j] = scale(random);
+    lanes.zero[j] = static_cast<uint8_t>(random() & 15);
+  }
+  return lanes;
+}
+
+TEST(LoadWords, SubtractsZeroPointsExactlyAndRoundsOnce) {
+  const std::vector<uint32_t> words = random_words(1);
+  std::mt19937 random(7);
+  for (const auto& [name, table] : runnable()) {
+    for (const WordFormat format : {WordFormat::kInt4, WordFormat::kInt8, WordFormat::kE4m3}) {
+      const GroupLanes lanes = random_lanes(random);
+      const int count = channels_per_word(format);
+      std::vector<float> narrow(static_cast<size_t>(count * kPanel));
+      std::vector<double> wide(static_cast<size_t>(count * kPanel));
+      table->f32.load_words[static_cast<int>(format)](words.data(), 0, count, &lanes,
+                                                      narrow.data());
+      table->f64.load_words[static_cast<int>(format)](words.data(), 0, count, &lanes, wide.data());
+      for (int i = 0; i < count * kPanel; ++i) {
+        const int j = i % kPanel;
+        double value = value_in_word(format, words[static_cast<size_t>(j)], i / kPanel);
+        if (is_integer(format)) value -= lanes.zero[j];
+        const auto place = static_cast<size_t>(i);
+        expect_same_number(narrow[place], static_cast<float>(value) * lanes.scale[j], name);
+        expect_same_number(wide[place], value * static_cast<double>(lanes.scale[j]), name);
       }
     }
   }
@@ -176,11 +251,11 @@ struct Panels {
     const int64_t stripes = (k + kStripe - 1) / kStripe;
     a_step = kernels.rows * kStripeStride;
     a = aligned(a_storage, static_cast<size_t>(std::max<int64_t>(stripes, 1) * a_step));
-    b = aligned(b_storage, static_cast<size_t>(std::max<int64_t>(k, 1) * kernels.columns));
+    b = aligned(b_storage, static_cast<size_t>(std::max<int64_t>(k, 1) * kPanel));
     for (int i = 0; i < kernels.rows; ++i) {
       for (int64_t p = 0; p < k; ++p) a[at(i, p)] = static_cast<T>(value(random));
     }
-    for (int64_t p = 0; p < k * kernels.columns; ++p) b[p] = static_cast<T>(value(random));
+    for (int64_t p = 0; p < k * kPanel; ++p) b[p] = static_cast<T>(value(random));
   }
   int64_t at(int64_t i, int64_t p) const {
     return p / kStripe * a_step + i * kStripeStride + p % kStripe;
@@ -212,7 +287,7 @@ void expect_equal_chains() {
             if (i < rows && j < kernels.columns) {
               for (int64_t p = 0; p < k; ++p) {
                 const T x = panels.a[panels.at(i, p)];
-                const T y = panels.b[p * kernels.columns + j];
+                const T y = panels.b[p * kPanel + j];
                 sum = fuses ? std::fma(x, y, sum) : sum + x * y;
               }
             }
@@ -235,7 +310,7 @@ TEST(MicroKernel, KeepsSubnormals) {
     const Kernels<float>& kernels = table->f32;
     std::vector<float> a_storage, b_storage;
     float* a = aligned(a_storage, static_cast<size_t>(kStripeStride));
-    float* b = aligned(b_storage, static_cast<size_t>(kernels.columns));
+    float* b = aligned(b_storage, static_cast<size_t>(kPanel));
     std::vector<double> acc(32, 0.0);
     a[0] = 0x1p-100F;
     b[0] = 0x1p-49F;  // the product is FP32's smallest subnormal
@@ -244,12 +319,56 @@ TEST(MicroKernel, KeepsSubnormals) {
   }
 }
 
-TEST(KernelTables, PanelsFitTheWeightPanels) {
+// A streaming kernel gives the bits of load_words and multiply, for every format and number of
+// rows.
+TEST(Stream, GivesTheBitsOfTheBlockedKernel) {
+  constexpr int64_t kChannels = 200, kGroup = 64, kPanels = 4;
+  std::mt19937 random(5);
+  std::uniform_real_distribution<float> value(-1.0F, 1.0F);
+  std::vector<uint32_t> words = random_words(static_cast<int>(kPanels * kChannels));
+  for (uint32_t& word : words) word &= 0x3F3F3F3FU;  // no inf, no NaN in any format
+  std::vector<GroupLanes> lanes;
+  for (int i = 0; i < kPanels * 4; ++i) lanes.push_back(random_lanes(random));
+  std::vector<float> a_storage, b_storage;
+  float* a = aligned(a_storage, 8 * kStripeStride);
+  float* b = aligned(b_storage, kChannels * kPanel);
+  for (int64_t i = 0; i < 8 * kStripeStride; ++i) a[i] = value(random);
   for (const auto& [name, table] : runnable()) {
-    EXPECT_LE(table->f32.columns, kPanelColumns) << name;
-    EXPECT_LE(table->f64.columns, kPanelColumns) << name;
-    EXPECT_EQ(kPanelColumns % table->f32.columns, 0) << name;
-    EXPECT_EQ(kPanelColumns % table->f64.columns, 0) << name;
+    for (int f = 0; f < kWordFormats; ++f) {
+      const auto format = static_cast<WordFormat>(f);
+      const bool scaled = is_quantised(format);
+      for (int size = 0; size < kStreamSizes; ++size) {
+        const int rows = 1 << size;
+        std::vector<double> streamed(8 * kPanels * kPanel, 0.25), blocked = streamed;
+        table->stream[f][size]({a, words.data(), kChannels * kPanel,
+                                scaled ? lanes.data() : nullptr, 4, kChannels, 40, kGroup,
+                                streamed.data(), kPanels * kPanel});
+        for (int64_t panel = 0; panel < table->stream_panels[size]; ++panel) {
+          for (int64_t first = 0, group = 0; first < kChannels; ++group) {
+            const int64_t end = std::min(scaled ? 40 + group * kGroup : kChannels, kChannels);
+            table->f32.load_words[f](
+                words.data() + panel * kChannels * kPanel, first, end - first,
+                scaled ? &lanes[static_cast<size_t>(panel * 4 + group)] : nullptr,
+                b + first * kPanel);
+            first = end;
+          }
+          for (int part = 0; part < kPanel; part += table->f32.columns) {
+            for (int i = 0; i < rows; ++i) {
+              table->f32.multiply[1](kChannels, a + i * kStripeStride, 0, b + part,
+                                     blocked.data() + (i * kPanels + panel) * kPanel + part, 0);
+            }
+          }
+        }
+        ASSERT_EQ(streamed, blocked) << name << " format " << f << " rows " << rows;
+      }
+    }
+  }
+}
+
+TEST(KernelTables, VectorsFitThePanels) {
+  for (const auto& [name, table] : runnable()) {
+    EXPECT_EQ(kPanel % table->f32.columns, 0) << name;
+    EXPECT_EQ(kPanel % table->f64.columns, 0) << name;
     EXPECT_LE(table->f32.rows, kMaxRows) << name;
     EXPECT_LE(table->f64.rows, kMaxRows) << name;
   }

@@ -218,7 +218,7 @@ Operands Product::operands() {
 base::Result<std::shared_ptr<const Executable>> Product::executable() const {
   schedule::Choice choice;
   choice.path = case_.path;
-  choice.family = schedule::find_family("cpu_blocked");
+  choice.family = schedule::find_family(case_.family);
   choice.config.block_m = case_.block_m;
   choice.config.block_n = case_.block_n;
   choice.config.block_k = case_.block_k;
@@ -315,7 +315,7 @@ void Product::expect_exact() const {
 }
 
 contract::ErrorBound Product::bound() const {
-  const schedule::Family& family = *schedule::find_family("cpu_blocked");
+  const schedule::Family& family = *schedule::find_family(case_.family);
   schedule::KernelConfig config;
   config.block_m = case_.block_m;
   config.block_n = case_.block_n;
@@ -448,6 +448,7 @@ std::vector<Isa> runnable_isas() {
   std::vector<Isa> isas = {Isa::kGeneric};
   if (cpu_device().best_isa >= Isa::kAvx2) isas.push_back(Isa::kAvx2);
   if (cpu_device().best_isa >= Isa::kAvx512) isas.push_back(Isa::kAvx512);
+  if (cpu_device().best_isa >= Isa::kAmx) isas.push_back(Isa::kAmx);
   return isas;
 }
 

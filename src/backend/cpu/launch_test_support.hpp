@@ -43,6 +43,7 @@ struct Case {
   bool scale_a = false, scale_b = false;
   std::optional<layout::QuantizedWeights> weights;  // packed and used as B
   int32_t block_m = 64, block_n = 64, block_k = 256;
+  const char* family = "cpu_blocked";
   std::optional<Isa> isa;
   ThreadPool* pool = nullptr;
   bool exact = true;  // small integers and powers of two: every sum is exact

@@ -14,10 +14,38 @@ namespace deepgemm::cpu {
 namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
-constexpr int64_t kHalf = kPanelColumns / 2;
+constexpr int64_t kWordBytes = 4;
 
-int64_t panel_count(const layout::QuantizedWeights& weights) {
-  return (weights.n + kPanelColumns - 1) / kPanelColumns;
+int64_t ceil_div(int64_t value, int64_t step) { return (value + step - 1) / step; }
+
+std::optional<WordFormat> word_format(gemm_precision_t precision) {
+  if (base::is_int4(precision)) return WordFormat::kInt4;
+  switch (precision) {
+    case PRECISION_FP32:
+    case PRECISION_TF32:
+      return WordFormat::kFp32;
+    case PRECISION_FP16:
+      return WordFormat::kFp16;
+    case PRECISION_BF16:
+      return WordFormat::kBf16;
+    case PRECISION_FP8_E4M3:
+      return WordFormat::kE4m3;
+    case PRECISION_FP8_E5M2:
+      return WordFormat::kE5m2;
+    case PRECISION_INT8:
+      return WordFormat::kInt8;
+    default:
+      return std::nullopt;
+  }
+}
+
+// Rows of a panel. Tile units take 32 channels a step as 16-bit values and 64 as bytes: what they
+// read is padded to whole steps.
+int64_t rows_for(const std::optional<WordFormat>& format, int64_t k) {
+  if (!format || *format == WordFormat::kFp32) return k;
+  const int64_t rows = ceil_div(k, channels_per_word(*format));
+  const int64_t step = *format == WordFormat::kInt4 ? 4 : 16;
+  return ceil_div(rows, step) * step;
 }
 
 // Bytes of one element in QuantizedWeights::codes.
@@ -25,22 +53,37 @@ int64_t code_bytes(gemm_precision_t precision) {
   return base::is_int4(precision) ? 1 : base::storage_bytes(precision, 1);
 }
 
-void pack_panel(const layout::QuantizedWeights& weights, int64_t panel, int64_t row_bytes,
-                uint8_t* to) {
+// Where channel `channel` of a word lies.
+int word_shift(WordFormat format, int64_t channel) {
+  const int64_t per_word = channels_per_word(format);
+  const auto in_word = static_cast<int>(channel % per_word);
+  if (format == WordFormat::kInt4) return (in_word & 1) * 16 + (in_word >> 1) * 4;
+  return in_word * (32 / static_cast<int>(per_word));
+}
+
+// What is stored of a code: INT8 as a signed number.
+uint32_t stored_flip(WordFormat format) { return format == WordFormat::kInt8 ? 0x80U : 0U; }
+
+void pack_panel(const layout::QuantizedWeights& weights, int64_t panel, PackedPanels& to) {
   const int64_t size = code_bytes(weights.precision);
-  const int64_t column = panel * kPanelColumns;
-  const int64_t columns = std::min(kPanelColumns, weights.n - column);
-  const bool nibbles = base::is_int4(weights.precision);
-  for (int64_t channel = 0; channel < weights.k; ++channel, to += row_bytes) {
+  const int64_t column = panel * kPanel;
+  const int64_t columns = std::min<int64_t>(kPanel, weights.n - column);
+  uint8_t* rows = to.words.data() + panel * to.row_count * to.row_bytes;
+  std::memset(rows, 0, static_cast<size_t>(to.row_count * to.row_bytes));
+  for (int64_t channel = 0; channel < weights.k; ++channel) {
     const uint8_t* from = weights.codes.data() + (channel * weights.n + column) * size;
-    std::memset(to, 0, static_cast<size_t>(row_bytes));
-    if (!nibbles) {
-      std::memcpy(to, from, static_cast<size_t>(columns * size));
+    if (!to.format || *to.format == WordFormat::kFp32) {
+      std::memcpy(rows + channel * to.row_bytes, from, static_cast<size_t>(columns * size));
       continue;
     }
+    auto* words =
+        reinterpret_cast<uint32_t*>(rows + channel / channels_per_word(*to.format) * to.row_bytes);
+    const int shift = word_shift(*to.format, channel);
+    const uint32_t flip = stored_flip(*to.format);
     for (int64_t j = 0; j < columns; ++j) {
-      const int shift = j < kHalf ? 0 : 4;
-      to[j % kHalf] = static_cast<uint8_t>(to[j % kHalf] | (from[j] & 15) << shift);
+      uint32_t code = 0;
+      std::memcpy(&code, from + j * size, static_cast<size_t>(size));
+      words[j] |= ((code & (base::is_int4(weights.precision) ? 15U : ~0U)) ^ flip) << shift;
     }
   }
 }
@@ -48,18 +91,63 @@ void pack_panel(const layout::QuantizedWeights& weights, int64_t panel, int64_t 
 void unpack_panel(const PackedPanels& panels, int64_t panel, uint8_t* codes) {
   const layout::QuantizedWeights& weights = panels.weights;
   const int64_t size = code_bytes(weights.precision);
-  const int64_t column = panel * kPanelColumns;
-  const int64_t columns = std::min(kPanelColumns, weights.n - column);
-  const bool nibbles = base::is_int4(weights.precision);
+  const int64_t column = panel * kPanel;
+  const int64_t columns = std::min<int64_t>(kPanel, weights.n - column);
   for (int64_t channel = 0; channel < weights.k; ++channel) {
-    const uint8_t* from = panels.row(panel, channel);
     uint8_t* to = codes + (channel * weights.n + column) * size;
-    if (!nibbles) {
-      std::memcpy(to, from, static_cast<size_t>(columns * size));
+    if (!panels.format || *panels.format == WordFormat::kFp32) {
+      std::memcpy(to, panels.row(panel, channel), static_cast<size_t>(columns * size));
       continue;
     }
+    const uint32_t* words = panels.word_row(panel, channel / channels_per_word(*panels.format));
+    const int shift = word_shift(*panels.format, channel);
+    const uint32_t mask = base::is_int4(weights.precision) ? 15U : size == 1 ? 0xFFU : 0xFFFFU;
     for (int64_t j = 0; j < columns; ++j) {
-      to[j] = static_cast<uint8_t>(j < kHalf ? from[j] & 15 : from[j - kHalf] >> 4);
+      const uint32_t code = ((words[j] >> shift) & mask) ^ stored_flip(*panels.format);
+      std::memcpy(to + j * size, &code, static_cast<size_t>(size));
+    }
+  }
+}
+
+GroupLanes lanes_of(const layout::QuantizedWeights& weights, int64_t panel, int64_t group) {
+  GroupLanes lanes = {};
+  const int64_t blocks = ceil_div(weights.n, weights.block_n);
+  const auto symmetric = static_cast<uint8_t>(base::is_int4(weights.precision) ? 8 : 128);
+  for (int64_t column = panel * kPanel; column < std::min(weights.n, (panel + 1) * kPanel);
+       ++column) {
+    const int64_t lane = column % kPanel;
+    lanes.scale[lane] =
+        weights.scales.empty()
+            ? 1.0F
+            : weights.scales[static_cast<size_t>(group * blocks + column / weights.block_n)];
+    lanes.zero[lane] = weights.zeros.empty()
+                           ? symmetric
+                           : weights.zeros[static_cast<size_t>(group * weights.n + column)];
+  }
+  return lanes;
+}
+
+void make_lanes(const layout::QuantizedWeights& weights, PackedPanels& to) {
+  if (!to.format || !is_quantised(*to.format)) return;
+  const int64_t groups = std::max<int64_t>(to.groups(), 1);
+  for (int64_t panel = 0; panel < to.panel_count; ++panel) {
+    for (int64_t group = 0; group < groups; ++group) {
+      to.lanes.push_back(lanes_of(weights, panel, group));
+    }
+  }
+  if (groups > 1) return;
+  to.unit_lanes = to.lanes;
+  for (GroupLanes& lanes : to.unit_lanes) std::fill_n(lanes.scale, kPanel, 1.0F);
+}
+
+void pack_outliers(const layout::QuantizedWeights& weights, PackedPanels& to) {
+  to.outlier_words.resize(static_cast<size_t>(to.panel_count * to.outlier_rows() * kPanel));
+  for (int64_t i = 0; i < to.outliers(); ++i) {
+    for (int64_t column = 0; column < weights.n; ++column) {
+      const int64_t row = column / kPanel * to.outlier_rows() + i / 2;
+      const uint32_t value = weights.outlier_values[static_cast<size_t>(i * weights.n + column)];
+      to.outlier_words[static_cast<size_t>(row * kPanel + column % kPanel)] |= value
+                                                                               << (i % 2 * 16);
     }
   }
 }
@@ -84,16 +172,22 @@ void PanelStorage::Free::operator()(uint8_t* pointer) const {
   ::operator delete (pointer, std::align_val_t{kHugePage});
 }
 
-base::Result<std::shared_ptr<const PackedPanels>> pack(const layout::QuantizedWeights& weights) {
+base::Result<std::shared_ptr<const PackedPanels>> pack(const layout::QuantizedWeights& weights,
+                                                       bool with_norms) {
   DEEPGEMM_TRY(layout::validate(weights));
-  const int64_t row_bytes = base::storage_bytes(weights.precision, kPanelColumns);
-  const int64_t panel_bytes = weights.k * row_bytes;
-  const int64_t count = panel_count(weights);
+  const std::optional<WordFormat> format = word_format(weights.precision);
+  const int64_t rows = rows_for(format, weights.k);
+  const int64_t row_bytes = kPanel * (format ? kWordBytes : static_cast<int64_t>(sizeof(double)));
+  const int64_t count = ceil_div(weights.n, kPanel);
+  const int64_t bytes = count * rows * row_bytes;
   try {
     auto panels = std::make_shared<PackedPanels>();
+    panels->format = format;
+    panels->row_count = rows;
     panels->row_bytes = row_bytes;
-    panels->codes = PanelStorage(static_cast<size_t>(count * panel_bytes));
-    if (panels->codes.data() == nullptr) throw std::bad_alloc();
+    panels->panel_count = count;
+    panels->words = PanelStorage(static_cast<size_t>(bytes));
+    if (panels->words.data() == nullptr) throw std::bad_alloc();
     layout::QuantizedWeights& kept = panels->weights;
     kept.k = weights.k;
     kept.n = weights.n;
@@ -107,16 +201,18 @@ base::Result<std::shared_ptr<const PackedPanels>> pack(const layout::QuantizedWe
     kept.zeros = weights.zeros;
     kept.outlier_channels = weights.outlier_channels;
     kept.outlier_values = weights.outlier_values;
-    process_pool().parallel_for(count, 0, [&](int64_t panel, int) {
-      pack_panel(weights, panel, row_bytes, panels->codes.data() + panel * panel_bytes);
-    });
+    make_lanes(weights, *panels);
+    pack_outliers(weights, *panels);
+    process_pool().parallel_for(count, 0,
+                                [&](int64_t panel, int) { pack_panel(weights, panel, *panels); });
+    if (with_norms) panels->norms.emplace(kGenericKernels.f64, *panels, process_pool());
     return std::shared_ptr<const PackedPanels>(std::move(panels));
   } catch (const std::bad_alloc&) {
     return base::make_error(
         DEEPGEMM_ERROR_OUT_OF_MEMORY,
         "packing weights of {} x {} needs {} bytes, which the system did not give; "
         "free memory or pack a smaller shard",
-        weights.k, weights.n, count * panel_bytes);
+        weights.k, weights.n, bytes);
   }
 }
 
@@ -124,7 +220,7 @@ layout::QuantizedWeights unpack(const PackedPanels& panels) {
   layout::QuantizedWeights weights = panels.weights;
   const int64_t elements = weights.k * weights.n;
   weights.codes.resize(static_cast<size_t>(elements * code_bytes(weights.precision)));
-  for (int64_t panel = 0; panel < panel_count(weights); ++panel) {
+  for (int64_t panel = 0; panel < panels.panel_count; ++panel) {
     unpack_panel(panels, panel, weights.codes.data());
   }
   return weights;
@@ -132,7 +228,8 @@ layout::QuantizedWeights unpack(const PackedPanels& panels) {
 
 int64_t packed_bytes(const PackedPanels& panels) {
   const layout::QuantizedWeights& weights = panels.weights;
-  return panel_count(weights) * weights.k * panels.row_bytes + bytes_of(weights.scales) +
+  return panels.panel_count * panels.row_count * panels.row_bytes + bytes_of(panels.lanes) +
+         bytes_of(panels.unit_lanes) + bytes_of(panels.outlier_words) + bytes_of(weights.scales) +
          bytes_of(weights.zeros) + bytes_of(weights.g_idx) + bytes_of(weights.outlier_channels) +
          bytes_of(weights.outlier_values);
 }

@@ -9,15 +9,15 @@
 
 namespace deepgemm::cpu {
 
-// Immutable after packing; any number of launches may read it. Panels hold kPanelColumns columns of
-// op(B), all of K, in the stored precision (INT4: two codes a byte), beside scales, zero points,
-// groups and outlier channels as the weights state them.
+// Immutable after packing; any number of launches may read it. Panels hold 32 columns of op(B), all
+// of K, in the stored precision (kernels/cpu/operands.hpp), beside scales, zero points, groups and
+// outlier channels as the weights state them.
 class PackedPanels;
 
-constexpr int64_t kPanelColumns = 32;
-
-// INVALID_ARGUMENT when layout::validate refuses the weights, OUT_OF_MEMORY.
-base::Result<std::shared_ptr<const PackedPanels>> pack(const layout::QuantizedWeights& weights);
+// INVALID_ARGUMENT when layout::validate refuses the weights, OUT_OF_MEMORY. `with_norms`: keeps
+// the norms that tile skipping looks at (skip.hpp).
+base::Result<std::shared_ptr<const PackedPanels>> pack(const layout::QuantizedWeights& weights,
+                                                       bool with_norms = false);
 // Exact inverse of pack.
 layout::QuantizedWeights unpack(const PackedPanels& panels);
 int64_t packed_bytes(const PackedPanels& panels);

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "backend/cpu/launch_test_support.hpp"
 #include "backend/cpu/packed_panels.hpp"
 
@@ -50,7 +53,8 @@ TEST(Pack, TakesHalfAByteForAnInt4Weight) {
   description.zeros = false;
   const auto packed = pack(random_weights(description));
   ASSERT_TRUE(packed.ok());
-  EXPECT_EQ(packed_bytes(**packed), 256 * 64 / 2 + 2 * 64 * 4);
+  // Besides codes: scales and zero points of two groups in two panels, and the scales as given.
+  EXPECT_EQ(packed_bytes(**packed), 256 * 64 / 2 + 4 * (32 * 4 + 32) + 2 * 64 * 4);
 }
 
 TEST(Pack, KeepsEmptyWeights) {
@@ -73,26 +77,34 @@ TEST(Pack, RefusesWhatValidateRefuses) {
   EXPECT_FALSE(packed.error().message.empty());
 }
 
-// load_panel at any place equals weight_value, also where the micro-kernel's panel starts in the
-// middle of a weight panel, and pads with zeros.
+// load_panel at any place equals weight_value, also where it starts in the middle of a weight
+// panel, and pads with zeros. Outlier channels are zero here and rows of their own beside.
 template <class T>
 void expect_panels_equal_weights(const Kernels<T>& kernels,
                                  const layout::QuantizedWeights& weights) {
   const auto packed = pack(weights);
   ASSERT_TRUE(packed.ok()) << packed.error().message;
-  for (const int64_t channel : {int64_t{0}, int64_t{5}}) {
-    for (int64_t column = 0; column < weights.n; column += 13) {
-      const PanelRange range{channel, weights.k - channel, column,
-                             std::min<int64_t>(kernels.columns, weights.n - column)};
-      std::vector<T> panel(static_cast<size_t>(range.channels * kernels.columns), T{-77});
-      load_panel(kernels, **packed, range, false, panel.data());
-      for (int64_t k = 0; k < range.channels; ++k) {
-        for (int64_t j = 0; j < kernels.columns; ++j) {
-          const double expected =
-              j < range.columns ? layout::weight_value(weights, channel + k, column + j) : 0.0;
-          ASSERT_EQ(static_cast<double>(panel[static_cast<size_t>(k * kernels.columns + j)]),
-                    expected)
-              << "channel " << channel + k << " column " << column + j;
+  const std::vector<int64_t>& outliers = weights.outlier_channels;
+  std::vector<T> place(static_cast<size_t>(weights.k * kPanel));
+  for (const Rows of : {Rows::kChannels, Rows::kOutliers}) {
+    const int64_t rows = of == Rows::kChannels ? weights.k : (*packed)->outliers();
+    for (const int64_t first : {int64_t{0}, int64_t{1}, int64_t{5}}) {
+      for (int64_t column = 0; column < weights.n && first < rows; column += 13) {
+        const PanelRange range{of, first, rows - first, column,
+                               std::min<int64_t>(kPanel, weights.n - column)};
+        std::fill(place.begin(), place.end(), T{-77});
+        const T* panel = load_panel(kernels, **packed, range, false, place.data());
+        for (int64_t i = 0; i < range.count; ++i) {
+          const int64_t channel =
+              of == Rows::kChannels ? first + i : outliers[static_cast<size_t>(first + i)];
+          const bool absent = of == Rows::kChannels && std::ranges::count(outliers, channel) > 0;
+          for (int64_t j = 0; j < kPanel; ++j) {
+            const double expected = j < range.columns && !absent
+                                        ? layout::weight_value(weights, channel, column + j)
+                                        : 0.0;
+            ASSERT_EQ(static_cast<double>(panel[i * kPanel + j]), expected)
+                << "channel " << channel << " column " << column + j;
+          }
         }
       }
     }

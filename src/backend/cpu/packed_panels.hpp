@@ -4,10 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "backend/cpu/kernels.hpp"
 #include "backend/cpu/pack.hpp"
+#include "backend/cpu/skip.hpp"
 
 namespace deepgemm::cpu {
 
@@ -30,31 +32,56 @@ class PanelStorage {
 
 class PackedPanels {
  public:
-  // Everything of the weights but their codes, which lie in `codes`: row `channel` of panel p
-  // (columns 32p ... 32p+31, zeros after the last) at (p * k + channel) * row_bytes. FP formats: 32
-  // values in order; INT8: 32 codes; INT4: byte j holds column j in its low half and j + 16 in its
-  // high.
+  // Everything of the weights but their codes.
   layout::QuantizedWeights weights;
-  PanelStorage codes;
-  int64_t row_bytes = 0;
+  // Of `words`; none for FP64, whose panels have rows of 32 doubles instead.
+  std::optional<WordFormat> format;
+  PanelStorage words;     // [panel][row_count][32], zeros after the last channel and column
+  int64_t row_count = 0;  // of a panel: whole steps of the tile units, see pack()
+  int64_t row_bytes = 128;
+  int64_t panel_count = 0;
+  std::vector<GroupLanes> lanes;        // [panel][group]; empty for formats without scales
+  std::vector<GroupLanes> unit_lanes;   // the same with scales of 1, where there is one group
+  std::optional<WeightNorms> norms;     // of a plan that skips
+  std::vector<uint32_t> outlier_words;  // FP16: [panel][outlier_rows()][32]
 
-  const uint8_t* row(int64_t panel, int64_t channel) const {
-    return codes.data() + (panel * weights.k + channel) * row_bytes;
+  const uint8_t* row(int64_t panel, int64_t index) const {
+    return words.data() + (panel * row_count + index) * row_bytes;
   }
+  const uint32_t* word_row(int64_t panel, int64_t index) const {
+    return reinterpret_cast<const uint32_t*>(row(panel, index));
+  }
+  int64_t outliers() const { return static_cast<int64_t>(weights.outlier_channels.size()); }
+  int64_t outlier_rows() const { return (outliers() + 1) / 2; }
+  int64_t groups() const { return weights.groups(); }
 };
 
-// Which part of the weights a micro-kernel's panel of B needs.
+// Rows of op(B): channels, or outlier channels by their number.
+enum class Rows : uint8_t { kChannels, kOutliers };
+
+// Which part of the weights a product needs.
 struct PanelRange {
-  int64_t channel = 0, channels = 0;  // rows of op(B)
-  int64_t column = 0, columns = 0;    // columns of op(B); not more than the kernel's panel has
+  Rows of = Rows::kChannels;
+  int64_t first = 0, count = 0;     // rows
+  int64_t column = 0, columns = 0;  // of op(B), not more than kPanel
 };
 
-// Writes the values of `range` as a panel of packed B: channel after channel, kernels.columns wide,
-// zeros after the last column. Scales are multiplied in (rounded to T) unless `unscaled`: then
-// integer weights are code - zero point. Outlier channels are the FP16 values.
+// The values of `range` as rows of kPanel values of T, zeros after the last column: in `to`, or
+// where they lie in the packed weights. Scales are multiplied in (rounded to T) unless `unscaled`:
+// then integer weights are code - zero point. Outlier channels are zero among the channels.
 template <class T>
-void load_panel(const Kernels<T>& kernels, const PackedPanels& panels, const PanelRange& range,
-                bool unscaled, T* to);
+const T* load_panel(const Kernels<T>& kernels, const PackedPanels& panels, const PanelRange& range,
+                    bool unscaled, T* to);
+
+// Outlier channels among [first, first + count), as places in weights.outlier_channels.
+struct OutlierPlaces {
+  int64_t begin = 0, end = 0;
+};
+OutlierPlaces outliers_within(const PackedPanels& panels, int64_t first, int64_t count);
+
+// True when the groups and words of the weights end together, so that a streaming kernel can read
+// them.
+bool streamable(const PackedPanels& panels);
 
 // True when every scale is the same along k and no channel is an outlier, so that integer sums can
 // be scaled after they are complete.

@@ -1,13 +1,14 @@
-#include "backend/cpu/cgroup.hpp"
+#include "base/cgroup.hpp"
 
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <optional>
 #include <string_view>
 #include <vector>
 
-namespace deepgemm::cpu {
+namespace deepgemm::base {
 namespace {
 
 // Version 1 writes a huge number for "no limit".
@@ -64,6 +65,28 @@ void walk_up(const Group& group, const std::function<void(const std::string&)>& 
   visit(group.root);
 }
 
+// A number of bytes in a file; absent when there is none, or one that stands for "no limit".
+std::optional<int64_t> bytes_in(const std::string& path) {
+  std::ifstream file(path);
+  int64_t value = 0;
+  if (!(file >> value) || value < 0 || value >= kUnlimitedBytes) return std::nullopt;
+  return value;
+}
+
+// File cache counts as used but can be had: "inactive_file" of memory.stat.
+int64_t reclaimable(const std::string& folder) {
+  std::ifstream file(folder + "/memory.stat");
+  std::string name;
+  int64_t value = 0;
+  while (file >> name >> value) {
+    if (name == "inactive_file" || name == "total_inactive_file") return value;
+  }
+  return 0;
+}
+
+const char* limit_file(bool v2) { return v2 ? "/memory.max" : "/memory.limit_in_bytes"; }
+const char* usage_file(bool v2) { return v2 ? "/memory.current" : "/memory.usage_in_bytes"; }
+
 double number(const std::string& text) { return std::strtod(text.c_str(), nullptr); }
 
 // "400000 100000" or "max 100000" (version 2); two files in version 1, quota -1 for none.
@@ -106,13 +129,25 @@ int64_t memory_limit(const std::string& proc, const std::string& cgroup) {
   int64_t smallest = 0;
   for (const Group& group : groups_for("memory", proc, cgroup)) {
     walk_up(group, [&](const std::string& folder) {
-      const char* file = group.v2 ? "/memory.max" : "/memory.limit_in_bytes";
-      const int64_t limit = std::strtoll(read_word(folder + file).c_str(), nullptr, 10);
-      if (limit <= 0 || limit >= kUnlimitedBytes) return;
-      if (smallest == 0 || limit < smallest) smallest = limit;
+      const int64_t limit = bytes_in(folder + limit_file(group.v2)).value_or(0);
+      if (limit > 0 && (smallest == 0 || limit < smallest)) smallest = limit;
     });
   }
   return smallest;
 }
 
-}  // namespace deepgemm::cpu
+int64_t memory_left(const std::string& proc, const std::string& cgroup) {
+  int64_t least = -1;
+  for (const Group& group : groups_for("memory", proc, cgroup)) {
+    walk_up(group, [&](const std::string& folder) {
+      const auto limit = bytes_in(folder + limit_file(group.v2));
+      const auto used = bytes_in(folder + usage_file(group.v2));
+      if (!limit || !used) return;
+      const int64_t left = std::max<int64_t>(0, *limit - *used + reclaimable(folder));
+      if (least < 0 || left < least) least = left;
+    });
+  }
+  return least;
+}
+
+}  // namespace deepgemm::base

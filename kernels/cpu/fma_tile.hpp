@@ -1,0 +1,39 @@
+// The register-blocked product of a few rows of A and two vectors of columns.
+#pragma once
+
+#include "kernels/cpu/operands.hpp"
+#include "kernels/cpu/vector.hpp"
+
+namespace deepgemm::cpu {
+namespace {
+
+// kRows rows and two vectors of columns: sum[i][j] = a[i][0]*b[0][j] + ... + a[i][k-1]*b[k-1][j] in
+// T, in ascending order with one chain an element, then acc[i*acc_stride + j] += sum[i][j]. The
+// bits of an element are the same for every number of rows. a: element (i, p) at (p / kStripe) *
+// a_step + i * kStripeStride + p % kStripe. b: element (p, j) at p * kPanel + j, aligned to 64
+// bytes.
+template <class T, int kRows>
+void multiply(int64_t k, const T* a, int64_t a_step, const T* b, double* acc, int64_t acc_stride) {
+  using Vector = typename VectorOf<T>::Type;
+  Vector sum[kRows][2] = {};
+  for (; k > 0; k -= kStripe, a += a_step) {
+    const int64_t count = k < kStripe ? k : kStripe;
+    for (int64_t p = 0; p < count; ++p, b += kPanel) {
+      const Vector b0 = *reinterpret_cast<const Vector*>(b);
+      const Vector b1 = *reinterpret_cast<const Vector*>(b + kLanes<T>);
+#pragma GCC unroll 12
+      for (int i = 0; i < kRows; ++i) {
+        const T value = a[i * kStripeStride + p];
+        sum[i][0] += value * b0;
+        sum[i][1] += value * b1;
+      }
+    }
+  }
+  for (int i = 0; i < kRows; ++i) {
+    const T* row = reinterpret_cast<const T*>(&sum[i][0]);
+    for (int j = 0; j < 2 * kLanes<T>; ++j) acc[i * acc_stride + j] += static_cast<double>(row[j]);
+  }
+}
+
+}  // namespace
+}  // namespace deepgemm::cpu

@@ -1,0 +1,96 @@
+// The operands of CPU kernels as they lie in memory: plain data, the same for every instruction
+// set.
+#pragma once
+
+#include <stdint.h>
+
+namespace deepgemm::cpu {
+
+// ---- A
+
+// Packed A holds kStripe values of k for each row, rows kStripeStride apart: a constant, so that
+// the micro-kernel addresses all rows from one register; not a power of two, so that the rows do
+// not compete for one set of the L1 cache.
+constexpr int64_t kStripe = 256;
+constexpr int64_t kStripeStride = kStripe + 16;
+// Zeros follow the last value of a row up to a multiple of this, the most channels a word holds.
+constexpr int64_t kChannelStep = 8;
+
+// ---- Weights
+//
+// Panels of 32 columns, each in rows of one 32-bit word a column. A word holds the values of
+// consecutive channels k, the first in its lowest bits; INT4 words hold even channels in the lower
+// half and odd ones in the upper, so that a pair of channels is one shift away from a pair of
+// 16-bit values.
+
+constexpr int kPanel = 32;
+
+enum class WordFormat : uint8_t { kFp32, kFp16, kBf16, kE4m3, kE5m2, kInt8, kInt4 };
+constexpr int kWordFormats = 7;
+
+constexpr int channels_per_word(WordFormat format) {
+  switch (format) {
+    case WordFormat::kFp32:
+      return 1;
+    case WordFormat::kFp16:
+    case WordFormat::kBf16:
+      return 2;
+    case WordFormat::kInt4:
+      return 8;
+    case WordFormat::kE4m3:
+    case WordFormat::kE5m2:
+    case WordFormat::kInt8:
+      break;
+  }
+  return 4;
+}
+
+constexpr bool is_integer(WordFormat format) {
+  return format == WordFormat::kInt8 || format == WordFormat::kInt4;
+}
+
+// Scales belong to it.
+constexpr bool is_quantised(WordFormat format) {
+  return is_integer(format) || format == WordFormat::kE4m3 || format == WordFormat::kE5m2;
+}
+
+// Scales and zero points of one group of channels in one panel. INT8 codes are stored with their
+// highest bit inverted, as signed numbers; zero points are those of the unsigned codes.
+struct GroupLanes {
+  float scale[32];
+  uint8_t zero[32];
+};
+
+// ---- C
+
+// Formats that finish.hpp rounds to.
+enum class Target : uint8_t { kFp32, kFp16, kBf16 };
+
+// ---- The call of a streaming kernel (stream.hpp)
+
+// One call: `channels` channels (at most kStripe) of kPanels neighbouring panels.
+struct StreamArguments {
+  const float* a;         // packed A: row i at i * kStripeStride
+  const uint32_t* words;  // of the first panel, at the first channel; that starts a word
+  int64_t panel_words;    // from one panel to the next
+  const GroupLanes*
+      lanes;            // of the first panel, for the group of the first channel; null: no scales
+  int64_t panel_lanes;  // from one panel to the next
+  int64_t channels;
+  int64_t group_left;  // channels until the next group begins: whole words, as is group_size
+  int64_t group_size;
+  double* sums;  // row i at i * sums_stride; kPanels * 32 columns are added to
+  int64_t sums_stride;
+};
+
+// ---- The call of a tile product with scales that change along k (amx_tile.hpp)
+
+struct TileGroups {
+  const GroupLanes* lanes;  // of the first group
+  int64_t first_steps;      // steps left of it
+  int64_t group_steps;
+  int64_t rows;    // of A that are there
+  float* scratch;  // 32 x 32 values
+};
+
+}  // namespace deepgemm::cpu

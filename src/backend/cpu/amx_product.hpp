@@ -1,0 +1,77 @@
+// Products on tile units: BF16 operands with FP32 sums, INT8 operands with INT32 sums, and
+// quantised weights that are expanded to BF16 and scaled after each group.
+#pragma once
+
+#include <cstdint>
+
+#include "backend/cpu/fma_product.hpp"
+#include "backend/cpu/product.hpp"
+
+namespace deepgemm::cpu {
+
+// Sizes that depend on the plan alone. Integers: INT8, else BF16.
+struct AmxShape {
+  int64_t k = 0;
+  bool integers = false;
+
+  int64_t step_channels() const { return integers ? 64 : 32; }
+  int64_t steps() const { return ceil_div(k, step_channels()); }
+  int64_t a_bytes(int64_t rows) const { return ceil_div(rows, 16) * steps() * 1024; }
+  // A block of B, its rows as floats, the sums of a group, sums of outlier channels and what their
+  // product needs.
+  static int64_t scratch_bytes(int64_t rows, const FmaShape& outliers);
+};
+
+// Whether the launch can run on tile units: the weights decide what the plan could not know.
+bool fits_tiles(const ProductInput& input);
+
+// One launch. Immutable: threads share it, each with its own scratch. Sum: float or int32_t.
+template <class SumType>
+class AmxProduct {
+ public:
+  using Sum = SumType;
+
+  AmxProduct(const AmxKernels& kernels, const ProductInput& input);
+
+  int64_t pack_items() const;
+  void pack_a(const RowTile& rows, int64_t item, void* to) const;
+  // As in FmaProduct. Rows of sums are there up to a multiple of 16.
+  void add_products(const Tile& tile, const void* a, void* scratch, Sum* sums,
+                    int64_t stride) const;
+
+ private:
+  static constexpr bool kIntegers = !std::is_same_v<Sum, float>;
+  struct Work;
+  struct Block {
+    int64_t column, step, steps;  // column: of the segment
+  };
+  struct Bytes {
+    const uint8_t* data = nullptr;
+    int64_t count = 0;
+  };
+
+  void pack_rows(const RowTile& rows, int64_t first_step, int64_t steps, uint8_t* to) const;
+  void narrow(const float* from, void* to, int64_t count) const;
+  Bytes packed_block(int64_t column, int64_t step, int64_t steps) const;
+  TileGroups groups_at(const Work& work, int64_t column, int64_t step, int64_t rows) const;
+  void add_block(const Work& work, const Segment& segment, const Block& block,
+                 const Bytes& next) const;
+  const uint8_t* load_b(const Work& work, int64_t column, int64_t columns, int64_t step,
+                        int64_t steps) const;
+  const uint8_t* expand_b(const Work& work, int64_t panel, int64_t step, int64_t steps) const;
+  const uint8_t* stage_b(const Work& work, int64_t column, int64_t columns, int64_t step,
+                         int64_t steps) const;
+  bool transpose_words(const Work& work, int64_t column, int64_t columns, int64_t step,
+                       int64_t steps) const;
+  void add_outliers(const Work& work) const;
+  int64_t group_steps() const;
+
+  const AmxKernels& kernels_;
+  const ProductInput& in_;
+  const PackedPanels* packed_;
+  AmxShape shape_;
+  FmaProduct<float> fma_;  // of outlier channels
+  bool scaled_ = false;    // weights are expanded and scaled after each group
+};
+
+}  // namespace deepgemm::cpu
