@@ -105,6 +105,19 @@ struct SmallNumbers {
 };
 constexpr SmallNumbers kSmallNumbers;
 
+inline HalfVector look_up(HalfVector numbers, HalfVector index) {
+#if defined(__clang__)
+  HalfVector found;
+  for (int i = 0; i < 32; ++i) found[i] = numbers[index[i] & 31];
+  return found;
+#else  // __builtin_shuffle makes the slower two-table form of this
+  typedef short Builtin __attribute__((vector_size(64)));
+  return __builtin_bit_cast(HalfVector, __builtin_ia32_permvarhi512_mask(
+                                            __builtin_bit_cast(Builtin, numbers),
+                                            __builtin_bit_cast(Builtin, index), Builtin{}, ~0U));
+#endif
+}
+
 // Zero points of the columns, twice each.
 inline HalfVector zero_pairs(const GroupLanes& lanes, int column) {
   const HalfWidthVector zeros =
@@ -123,7 +136,7 @@ inline void expand_int4(const uint32_t* words, int64_t rows, const GroupLanes& l
       const HalfVector word = load<HalfVector>(words + row * kPanel + column);
       unrolled<4>([&](auto pair) {
         const HalfVector index = ((word >> (4 * pair.value)) & 15) - zeros;
-        store(to + (row * 4 + pair.value) * kPanel + column, __builtin_shuffle(numbers, index));
+        store(to + (row * 4 + pair.value) * kPanel + column, look_up(numbers, index));
       });
     }
   }
@@ -192,8 +205,11 @@ void scaled_tile_product(const TileGroups& groups, int64_t steps, const uint8_t*
   }
 }
 
+constexpr int64_t kFusedAhead = 2;
+constexpr int64_t kFusedSlots = 4;
+
 // The same from packed words, for few rows: a step is expanded while the one before is multiplied.
-// `stage` has room for two steps.
+// `stage` has room for kFusedSlots steps: tiles are loaded long after their rows were stored.
 template <WordFormat kFormat, int kRowTiles>
 void fused_tile_product(const TileGroups& groups, int64_t steps, const uint8_t* a, int64_t a_stride,
                         const uint32_t* words, uint8_t* stage, float* sums, int64_t stride) {
@@ -209,13 +225,14 @@ void fused_tile_product(const TileGroups& groups, int64_t steps, const uint8_t* 
     }
     --next_left;
     expand<kFormat>(words + step * kRows * kPanel, kRows, *next_lanes,
-                    reinterpret_cast<uint32_t*>(stage + step % 2 * kStepBytes));
+                    reinterpret_cast<uint32_t*>(stage + step % kFusedSlots * kStepBytes));
   };
-  if (steps > 0) expand_step(0);
+  for (int64_t step = 0; step < kFusedAhead && step < steps; ++step) expand_step(step);
   zero_sums<kRowTiles>();
   for (int64_t step = 0; step < steps; ++step) {
-    if (step + 1 < steps) expand_step(step + 1);
-    add_steps<false, kRowTiles>(1, a + step * kTileBytes, a_stride, stage + step % 2 * kStepBytes);
+    if (step + kFusedAhead < steps) expand_step(step + kFusedAhead);
+    add_steps<false, kRowTiles>(1, a + step * kTileBytes, a_stride,
+                                stage + step % kFusedSlots * kStepBytes);
     if (--left > 0 && step + 1 < steps) continue;
     add_group<kRowTiles>(*lanes, groups.rows, groups.scratch, sums, stride);
     zero_sums<kRowTiles>();

@@ -7,6 +7,11 @@
 namespace deepgemm::cpu {
 namespace {
 
+inline void add_to(double* to, FloatVector sums) {
+  store(to, load<WideVector>(to) + __builtin_convertvector(sums, WideVector));
+}
+inline void add_to(double* to, DoubleVector sums) { store(to, load<DoubleVector>(to) + sums); }
+
 // kRows rows and two vectors of columns: sum[i][j] = a[i][0]*b[0][j] + ... + a[i][k-1]*b[k-1][j] in
 // T, in ascending order with one chain an element, then acc[i*acc_stride + j] += sum[i][j]. The
 // bits of an element are the same for every number of rows. a: element (i, p) at (p / kStripe) *
@@ -15,24 +20,28 @@ namespace {
 template <class T, int kRows>
 void multiply(int64_t k, const T* a, int64_t a_step, const T* b, double* acc, int64_t acc_stride) {
   using Vector = typename VectorOf<T>::Type;
+  constexpr int64_t kAhead = 12 * kPanel;
   Vector sum[kRows][2] = {};
   for (; k > 0; k -= kStripe, a += a_step) {
     const int64_t count = k < kStripe ? k : kStripe;
     for (int64_t p = 0; p < count; ++p, b += kPanel) {
+      // The panel and the rows of A together are more than the L1 cache holds.
+      __builtin_prefetch(b + kAhead);
+      __builtin_prefetch(b + kAhead + kLanes<T>);
       const Vector b0 = *reinterpret_cast<const Vector*>(b);
       const Vector b1 = *reinterpret_cast<const Vector*>(b + kLanes<T>);
-#pragma GCC unroll 12
-      for (int i = 0; i < kRows; ++i) {
-        const T value = a[i * kStripeStride + p];
-        sum[i][0] += value * b0;
-        sum[i][1] += value * b1;
-      }
+      unrolled<kRows>([&](auto i) {
+        const T value = a[i.value * kStripeStride + p];
+        sum[i.value][0] += value * b0;
+        sum[i.value][1] += value * b1;
+      });
     }
   }
-  for (int i = 0; i < kRows; ++i) {
-    const T* row = reinterpret_cast<const T*>(&sum[i][0]);
-    for (int j = 0; j < 2 * kLanes<T>; ++j) acc[i * acc_stride + j] += static_cast<double>(row[j]);
-  }
+  unrolled<kRows>([&](auto i) {
+    double* to = acc + i.value * acc_stride;
+    add_to(to, sum[i.value][0]);
+    add_to(to + kLanes<T>, sum[i.value][1]);
+  });
 }
 
 }  // namespace

@@ -15,15 +15,6 @@ constexpr int64_t kPackSteps = 64;          // of A that one item packs
 constexpr int64_t kBf16Step = 32;           // channels
 constexpr int64_t kExactProducts = 126976;  // of INT8 that INT32 holds: see schedule/family.cpp
 
-// Part `part` of `parts` of what is read soon, to the L2 cache.
-void prefetch_part(const uint8_t* from, int64_t bytes, int64_t part, int64_t parts) {
-  constexpr int64_t kLine = 64;
-  const int64_t lines = bytes / kLine;
-  for (int64_t line = lines * part / parts; line < lines * (part + 1) / parts; ++line) {
-    __builtin_prefetch(from + line * kLine, 0, 2);
-  }
-}
-
 // Bytes of the parts of a slot's scratch.
 constexpr int64_t kStageBytes = kBlockSteps * kStepBytes;
 constexpr int64_t kFloatBytes = kBlockSteps * 64 * kPanel * 4;  // 64: channels of an INT8 step

@@ -132,6 +132,16 @@ void FmaProduct<T>::scale_b_columns(const Range& range, int64_t column, int64_t 
 
 // ---- Products
 
+// What the columns behind read next, where weights are multiplied as they lie in memory.
+template <class T>
+const uint8_t* FmaProduct<T>::next_panel(const Range& range, int64_t column, const T* b) const {
+  if (packed_ == nullptr || range.of == Rows::kOutliers) return nullptr;
+  const int64_t panel = column / kPanel;
+  const bool in_place = reinterpret_cast<const uint8_t*>(b) == packed_->row(panel, range.first);
+  return in_place && panel + 1 < packed_->panel_count ? packed_->row(panel + 1, range.first)
+                                                      : nullptr;
+}
+
 // The part of a range and at most one panel of columns.
 template <class T>
 void FmaProduct<T>::multiply(const Work& work, const Range& range, const T* a, int64_t column,
@@ -140,7 +150,10 @@ void FmaProduct<T>::multiply(const Work& work, const Range& range, const T* a, i
   const int64_t rows = work.tile.rows.rows;
   const int64_t a_step = rows * kStripeStride;
   const int64_t groups = ceil_div(rows, kernels_.rows);
+  const uint8_t* next = next_panel(range, column, b);
+  const int64_t bytes = range.count * kPanel * static_cast<int64_t>(sizeof(T));
   for (int64_t group = 0; group < groups; ++group) {  // of nearly equal numbers of rows
+    if (next != nullptr) prefetch_part(next, bytes, group, groups);
     const int64_t row = rows * group / groups;
     const int64_t count = rows * (group + 1) / groups - row;
     for (int64_t part = 0; part < columns; part += kernels_.columns) {

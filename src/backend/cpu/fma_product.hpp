@@ -63,6 +63,7 @@ class FmaProduct {
   const T* gather_outliers(const RowTile& rows, const Range& range, T* to) const;
   const T* load_b(const Work& work, const Range& range, int64_t column, int64_t columns) const;
   void scale_b_columns(const Range& range, int64_t column, int64_t columns, T* to) const;
+  const uint8_t* next_panel(const Range& range, int64_t column, const T* b) const;
   void multiply(const Work& work, const Range& range, const T* a, int64_t column, int64_t columns,
                 int64_t sums_column) const;
   int64_t stream_panels(const Work& work, const Segment& segment,

@@ -33,14 +33,22 @@ void load_rows(const Kernels<T>& kernels, const Rectangle& from, T* to, int64_t 
 // Stored columns are contiguous: widens pieces of them, then transposes.
 template <class T>
 void load_columns(const Kernels<T>& kernels, const Rectangle& from, T* to, int64_t to_stride) {
+  constexpr Source kAsItIs = sizeof(T) == sizeof(float) ? Source::kFp32 : Source::kFp64;
   alignas(64) T piece[kTransposeColumns * kTransposeRows];
   const int64_t column_bytes = from.column_stride * source_bytes(from.source);
   for (int64_t i = 0; i < from.rows; i += kTransposeRows) {
     const int64_t rows = std::min(kTransposeRows, from.rows - i);
     for (int64_t j = 0; j < from.columns; j += kTransposeColumns) {
       const int64_t columns = std::min(kTransposeColumns, from.columns - j);
-      kernels.widen(from.source, from.at(i, j), column_bytes, piece, kTransposeRows, columns, rows);
-      kernels.transpose(piece, kTransposeRows, to + i * to_stride + j, to_stride, rows, columns);
+      const void* source = from.at(i, j);
+      T* const target = to + i * to_stride + j;
+      if (from.source == kAsItIs && reinterpret_cast<uintptr_t>(source) % sizeof(T) == 0) {
+        kernels.transpose(static_cast<const T*>(source), from.column_stride, target, to_stride,
+                          rows, columns);
+        continue;
+      }
+      kernels.widen(from.source, source, column_bytes, piece, kTransposeRows, columns, rows);
+      kernels.transpose(piece, kTransposeRows, target, to_stride, rows, columns);
     }
   }
 }

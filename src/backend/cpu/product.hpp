@@ -15,6 +15,15 @@ namespace deepgemm::cpu {
 
 inline int64_t ceil_div(int64_t value, int64_t step) { return (value + step - 1) / step; }
 
+// Part `part` of `parts` of what is read soon, to the L2 cache.
+inline void prefetch_part(const uint8_t* from, int64_t bytes, int64_t part, int64_t parts) {
+  constexpr int64_t kLine = 64;
+  const int64_t lines = bytes / kLine;
+  for (int64_t line = lines * part / parts; line < lines * (part + 1) / parts; ++line) {
+    __builtin_prefetch(from + line * kLine, 0, 2);
+  }
+}
+
 // Rows of one matrix of C.
 struct RowTile {
   int64_t batch = 0;
