@@ -220,7 +220,7 @@ typedef struct numerical_contract_t {
   double max_abs_a;                      /* largest |A| the caller promises; 0: not declared */
   double max_abs_b;                      /* largest |B| the caller promises; 0: not declared */
   double skip_tolerance;                 /* share of the error limit that tile skipping may use */
-  uint64_t seed;                         /* of stochastic rounding */
+  uint64_t seed; /* of stochastic rounding, which it asks for; 0: outputs are rounded to nearest */
   int64_t reserved[4];
 } numerical_contract_t;
 

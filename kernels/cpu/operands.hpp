@@ -68,6 +68,13 @@ enum class Target : uint8_t { kFp32, kFp16, kBf16 };
 
 // ---- The call of a streaming kernel (stream.hpp)
 
+// Panels that a call covers: enough chains of additions to hide their latency, not more than
+// registers for.
+constexpr int stream_panels(int vector_bytes, int rows) {
+  if (vector_bytes < 64) return 1;
+  return rows == 1 ? 4 : rows <= 4 ? 2 : 1;
+}
+
 // One call: `channels` channels (at most kStripe) of kPanels neighbouring panels.
 struct StreamArguments {
   const float* a;         // packed A: row i at i * kStripeStride

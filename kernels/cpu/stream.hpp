@@ -8,17 +8,10 @@
 namespace deepgemm::cpu {
 namespace {
 
-// Panels that a call covers: enough chains of additions to hide their latency, not more than
-// registers for.
-constexpr int stream_panels(int rows) {
-  if (kVectorBytes < 64) return 1;
-  return rows == 1 ? 4 : rows <= 4 ? 2 : 1;
-}
-
 // Sums of kRows rows and kPanels panels, their channels in ascending order.
 template <WordFormat kFormat, int kRows, bool kScaled>
 struct Stream {
-  static constexpr int kPanels = stream_panels(kRows);
+  static constexpr int kPanels = stream_panels(kVectorBytes, kRows);
   static constexpr int kPerWord = channels_per_word(kFormat);
   static constexpr int kVectors = kPanels * kPanelVectors;
 

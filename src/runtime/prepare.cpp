@@ -28,10 +28,15 @@ base::Result<void> prepare_shape(const gemm_intent_t& intent, const deepgemm_sha
   for (int64_t m = 0;;) {
     DEEPGEMM_TRY_ASSIGN(plan, get_plan(intent, m, shape.n, shape.k));
     kernels.insert(kernel_of(plan->choice()));
-    if (m >= shape.max_m) return {};
+    if (m >= shape.max_m) break;
     const int64_t next = m == 0 ? 1 : schedule::m_bucket(m + 1);
     m = std::min(shape.max_m, next > m ? next : shape.max_m);
   }
+  // Plans for few rows have kernels of exactly these, compiled when the plan is made.
+  for (const int64_t m : {3, 5, 6, 7}) {
+    if (m < shape.max_m) DEEPGEMM_TRY(get_plan(intent, m, shape.n, shape.k));
+  }
+  return {};
 }
 
 }  // namespace

@@ -46,13 +46,14 @@ TEST(Family, EveryListedConfigurationObeysTheRulesForPolicies) {
 }
 
 TEST(Family, CpuTilesShareOneBlockOfK) {
-  std::set<int32_t> block_k;
-  for (const KernelConfig& config : family_configs(family_of("cpu_blocked"))) {
-    block_k.insert(config.block_k);
+  for (const char* name : {"cpu_blocked", "cpu_amx"}) {
+    std::set<int32_t> block_k;
+    for (const KernelConfig& config : family_configs(family_of(name))) {
+      block_k.insert(config.block_k);
+    }
+    EXPECT_EQ(block_k.size(), 1U);
+    EXPECT_EQ(config_name(family_configs(family_of(name)).front()), "512x256x256");
   }
-  EXPECT_EQ(block_k.size(), 1U);
-  const KernelConfig& first = family_configs(family_of("cpu_blocked")).front();
-  EXPECT_EQ(config_name(first), "64x256x256");
 }
 
 TEST(Accumulation, OnACpuRoundsEachProductToNearestAndPromotesEveryBlock) {
@@ -65,6 +66,21 @@ TEST(Accumulation, OnACpuRoundsEachProductToNearestAndPromotesEveryBlock) {
   EXPECT_EQ(sums.chain, 256);
   EXPECT_EQ(sums.promoted_bits, 24);
   EXPECT_EQ(accumulation(cpu, PathId::kFp32Acc64, config, profile_of("cpu"), 4096).bits, 53);
+}
+
+// 32 products in chains of 16 pairs, then K / 32 steps; never less than the FMA kernel that takes
+// the place of tiles.
+TEST(Accumulation, OnTileUnitsCountsTheStepsAndFlushesSubnormals) {
+  const Family& tiles = family_of("cpu_amx");
+  const KernelConfig config = family_configs(tiles).front();
+  const auto sums = accumulation(tiles, PathId::kBf16, config, profile_of("cpu"), 4096);
+  EXPECT_EQ(sums.bits, 24);
+  EXPECT_EQ(sums.chain, 256);
+  EXPECT_TRUE(sums.flushes_subnormals);
+  EXPECT_EQ(accumulation(tiles, PathId::kBf16, config, profile_of("cpu"), 32768).chain, 1056);
+  EXPECT_GT(
+      accumulation(tiles, PathId::kW4A16, config, profile_of("cpu"), 4096, 128).dequant_roundoff,
+      0);
 }
 
 TEST(Accumulation, OfInt8NeverOverflowsInt32) {

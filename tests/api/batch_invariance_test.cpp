@@ -33,7 +33,7 @@ class BatchInvariance : public testing::TestWithParam<Case> {
     intent_.numerical_contract.output_precision = c.output;
     intent_.numerical_contract.reproducibility = REPRODUCIBILITY_BATCH_INVARIANT;
     intent_.device = "cpu";
-    a_format_ = c.packed ? PRECISION_FP16 : c.input;
+    a_format_ = c.packed ? c.output : c.input;
     if (c.packed) intent_.numerical_contract.activation_precision = a_format_;
     a_ = random_elements(a_format_, kRows * kK, 1);
     b_ = random_elements(c.packed ? PRECISION_FP16 : c.input, kN * kK, 2);
@@ -99,6 +99,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"fp16", PRECISION_FP16, PRECISION_FP16, false, false},
                     Case{"int8", PRECISION_INT8, PRECISION_FP32, false, true},
                     Case{"w4a16", PRECISION_INT4_AWQ, PRECISION_FP16, true, false},
+                    Case{"w4a16_bf16", PRECISION_INT4_AWQ, PRECISION_BF16, true, false},
                     Case{"fp8", PRECISION_FP8_E4M3, PRECISION_FP16, false, true}),
     [](const auto& each) { return std::string(each.param.name); });
 

@@ -131,8 +131,9 @@ std::string difference(const std::string& kept, const std::string& now) {
 class Golden : public testing::TestWithParam<const char*> {};
 
 TEST_P(Golden, PlansAreAsKept) {
-  const DeviceProfile profile = std::string(GetParam()) == "cpu_avx512" ? cpu_profile("avx512", 2)
-                                                                        : *find_profile(GetParam());
+  const std::string device = GetParam();
+  const DeviceProfile profile =
+      device.starts_with("cpu_") ? cpu_profile(device.substr(4), 2) : *find_profile(device);
   const std::string path = kFolder + "/" + profile.name + ".txt";
   const std::string now = golden_text(profile);
   if (update) {
@@ -147,7 +148,8 @@ TEST_P(Golden, PlansAreAsKept) {
                            << difference(kept, now);
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, Golden, testing::Values("h200", "a100", "v100", "cpu_avx512"),
+INSTANTIATE_TEST_SUITE_P(Devices, Golden,
+                         testing::Values("h200", "a100", "v100", "cpu_avx512", "cpu_amx"),
                          [](const auto& device) { return std::string(device.param); });
 
 }  // namespace

@@ -115,8 +115,9 @@ void damage(std::vector<double>& result, const contract::Reference& reference, c
 bool exactness_applies(const intent::Problem& problem, const deepgemm_plan_info_t& info,
                        contract::InputSet set) {
   return set == contract::InputSet::kExact && !info.packed_b && problem.alpha == 1 &&
-         problem.beta == 0 && problem.epilogue.activation == GEMM_ACTIVATION_NONE &&
-         !problem.epilogue.bias && !problem.epilogue.residual;
+         problem.beta == 0 && problem.contract.skip_tolerance == 0 && problem.contract.seed == 0 &&
+         problem.epilogue.activation == GEMM_ACTIVATION_NONE && !problem.epilogue.bias &&
+         !problem.epilogue.residual;
 }
 
 void add(contract::Comparison& total, const contract::Comparison& part) {

@@ -212,6 +212,11 @@ base::Result<std::shared_ptr<const Executable>> make_executable(const intent::Pr
   executable->stochastic_output = bound.stochastic_output;
   executable->skip = {
       {bound.skip_relative, bound.skip_absolute}, executable->block_m, executable->block_k};
+  if (problem.requires_packed_b() && amx == nullptr && multiplicand == Multiplicand::kFloat &&
+      problem.m > 0 && problem.m <= kStreamRows) {
+    executable->exact_stream =
+        make_exact_stream(WordFormat::kInt4, static_cast<int>(problem.m), isa);
+  }
   if (executable->workspace_bytes() > kMaxWorkspaceBytes) {
     return base::make_error(DEEPGEMM_ERROR_UNSUPPORTED,
                             "tiles of {} x {} x {} with K = {} need {} bytes of workspace, more "
@@ -222,6 +227,8 @@ base::Result<std::shared_ptr<const Executable>> make_executable(const intent::Pr
   if (executable->slots > 1) executable->pool->start();
   return std::shared_ptr<const Executable>(std::move(executable));
 }
+
+std::string kernel_note(const Executable& executable) { return executable.exact_stream.note; }
 
 size_t workspace_bytes(const Executable& executable) {
   return static_cast<size_t>(executable.workspace_bytes());

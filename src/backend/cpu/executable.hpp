@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "backend/cpu/generate.hpp"
 #include "backend/cpu/kernels.hpp"
 #include "backend/cpu/launch.hpp"
 #include "backend/cpu/skip.hpp"
@@ -28,6 +29,7 @@ class Executable {
  public:
   intent::Problem problem;
   const IsaKernels* kernels = nullptr;
+  ExactStream exact_stream;         // for packed weights and few rows
   const AmxKernels* amx = nullptr;  // of the family on tile units
   ThreadPool* pool = nullptr;
   Multiplicand multiplicand = Multiplicand::kFloat;

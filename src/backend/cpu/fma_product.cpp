@@ -5,7 +5,6 @@
 namespace deepgemm::cpu {
 namespace {
 
-constexpr int64_t kStreamRows = 8;       // largest tile that streaming kernels compute
 constexpr int64_t kSmallA = 256 * 1024;  // bytes of packed A that stay in the L2 cache beside B
 
 }  // namespace
@@ -199,18 +198,24 @@ void FmaProduct<T>::stream_range(const Work& work, int64_t index, int64_t panel,
     const auto& streams = in_.executable.kernels->stream[static_cast<size_t>(*packed_->format)];
     call.sums_stride = work.stride;
     const int64_t at_once = in_.executable.kernels->stream_panels[0];
-    for (int64_t row = 0, left = work.tile.rows.rows; left > 0;) {
-      const int size = left >= 8 ? 3 : left >= 4 ? 2 : left >= 2 ? 1 : 0;
-      const int64_t panels = in_.executable.kernels->stream_panels[size];
+    const auto run = [&](Stream stream, int64_t panels, int64_t row) {
       StreamArguments part = call;
       part.a = a + row * kStripeStride;
       part.sums = sums + row * work.stride;
       for (int64_t done = 0; done < at_once; done += panels) {
-        streams[size](part);
+        stream(part);
         part.words += panels * part.panel_words;
         part.lanes += panels * part.panel_lanes;
         part.sums += panels * kPanel;
       }
+    };
+    const ExactStream& exact = in_.executable.exact_stream;
+    if (exact.call != nullptr && exact.rows == work.tile.rows.rows) {
+      return run(exact.call, exact.panels, 0);
+    }
+    for (int64_t row = 0, left = work.tile.rows.rows; left > 0;) {
+      const int size = left >= 8 ? 3 : left >= 4 ? 2 : left >= 2 ? 1 : 0;
+      run(streams[size], in_.executable.kernels->stream_panels[size], row);
       row += 1 << size;
       left -= 1 << size;
     }

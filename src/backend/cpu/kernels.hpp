@@ -50,6 +50,7 @@ struct Kernels {
 // Streaming products (kernels/cpu/stream.hpp) exist ahead of time for 1, 2, 4 and 8 rows.
 using Stream = void (*)(const StreamArguments&);
 constexpr int kStreamSizes = 4;
+constexpr int kStreamRows = 1 << (kStreamSizes - 1);
 
 // Factors and rounding of a row without other epilogue: kernels/cpu/finish.hpp.
 template <class Sum>

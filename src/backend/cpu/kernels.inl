@@ -198,10 +198,10 @@ constexpr void list_streams(IsaKernels& kernels) {
   if constexpr (kEntry < kWordFormats * kStreamSizes) {
     constexpr auto kFormat = static_cast<WordFormat>(kEntry / kStreamSizes);
     constexpr int kSize = kEntry % kStreamSizes;
-    constexpr int kStreamRows = 1 << kSize;
+    constexpr int kSizeRows = 1 << kSize;
     kernels.stream[kEntry / kStreamSizes][kSize] =
-        stream<kFormat, kStreamRows, is_quantised(kFormat)>;
-    kernels.stream_panels[kSize] = stream_panels(kStreamRows);
+        stream<kFormat, kSizeRows, is_quantised(kFormat)>;
+    kernels.stream_panels[kSize] = stream_panels(kVectorBytes, kSizeRows);
     list_streams<kEntry + 1>(kernels);
   }
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "backend/cpu/device.hpp"
 #include "backend/cpu/pack.hpp"
@@ -46,6 +47,9 @@ base::Result<std::shared_ptr<const Executable>> make_executable(
     const intent::Problem& problem, const schedule::Choice& choice,
     const ExecutableOptions& options = {});
 
+// What was compiled for this plan at run time, or why not; empty: everything was there before.
+std::string kernel_note(const Executable& executable);
+
 // Scratch the launch needs (packing buffers and accumulators of all threads), 64-byte aligned.
 size_t workspace_bytes(const Executable& executable);
 
@@ -53,6 +57,8 @@ size_t workspace_bytes(const Executable& executable);
 // workspace_bytes(), 64-byte aligned, and serves one launch at a time. Parallel launches queue for
 // the pool. The bits of an element of C depend on its row of A, its column of B and the plan's
 // block_k alone: not on the number of threads, on M, on the other rows, or on where its tile lies.
+// Where the plan skips blocks, they depend on the other rows of its tile too; where it rounds
+// stochastically, on the seed and the element's place.
 // Operands were checked by the caller (runtime/launch); never allocates.
 void launch(const Executable& executable, const Operands& operands, void* workspace);
 

@@ -1,6 +1,11 @@
 // Launches with scales, packed weights and integer sums.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+#include <string_view>
+
+#include "backend/cpu/device.hpp"
 #include "backend/cpu/launch_test_support.hpp"
 
 namespace deepgemm::cpu {
@@ -286,6 +291,45 @@ TEST(PackedWeights, OneGroupForAllOfKEqualsAGroupSizeOfKToTheBit) {
   Product second(c);
   second.launch();
   EXPECT_TRUE(first.c().same_bytes(second.c()));
+}
+
+// The code of an outlier channel is its zero point: infinity times it would be NaN.
+TEST(PackedWeights, AnInfiniteActivationMeetsTheOutlierAndNotItsCode) {
+  for (const char* family : {"cpu_blocked", "cpu_amx"}) {
+    const bool tiles = std::string_view(family) == "cpu_amx";
+    if (tiles && cpu_device().best_isa < Isa::kAmx) continue;
+    Case c;
+    c.family = family;
+    if (tiles) c.isa = Isa::kAmx;
+    c.path = contract::PathId::kW4A16;
+    c.m = 3;
+    c.n = 40;
+    c.k = 96;
+    c.a = PRECISION_BF16;
+    c.b = PRECISION_INT4_AWQ;
+    c.c = PRECISION_FP32;
+    WeightCase weights;
+    weights.k = c.k;
+    weights.n = c.n;
+    weights.group_size = 32;
+    weights.outliers = 3;
+    c.weights = random_weights(weights);
+    const int64_t channel = c.weights->outlier_channels[1];
+    Product product(c);
+    product.a().set(0, 1, channel, std::numeric_limits<double>::infinity());
+    product.launch();
+    for (int64_t j = 0; j < c.n; ++j) {
+      const double value = layout::weight_value(*c.weights, channel, j);
+      const double found = product.result(0, 1, j);
+      if (value == 0) {
+        EXPECT_TRUE(std::isnan(found)) << family << " column " << j;
+      } else {
+        EXPECT_TRUE(std::isinf(found) && std::signbit(found) == std::signbit(value))
+            << family << " column " << j << ": " << found;
+      }
+      EXPECT_TRUE(std::isfinite(product.result(0, 0, j))) << family;
+    }
+  }
 }
 
 }  // namespace
