@@ -50,8 +50,8 @@ endfunction()
 #
 # A GoogleTest program; each of its tests is a test of ctest, with label `cpu` unless LABELS says
 # otherwise. The tests are listed when ctest starts, so that a program that is missing or does not
-# start fails ctest and not the build. Property tests run with one seed under ctest, so that a change
-# is judged by what it changes; the program run by hand takes a new seed each time.
+# start fails ctest and not the build. Property tests run with one seed under ctest, so that a
+# change is judged by what it changes; the program run by hand takes a new seed each time.
 function(deepgemm_test target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;MODULES;LABELS")
   if(NOT DEEPGEMM_BUILD_TESTS OR NOT arg_SOURCES)

@@ -10,7 +10,8 @@
 namespace deepgemm::runtime {
 
 // Plans each bucket of M up to max_m of each shape and counts the distinct kernels chosen. The
-// first plan that fails ends it with its error. What these plans compile is in the caches afterwards.
+// first plan that fails ends it with its error. What these plans compile is in the caches
+// afterwards.
 base::Result<deepgemm_prepare_report_t> prepare(const gemm_intent_t& intent,
                                                 std::span<const deepgemm_shape_t> shapes);
 

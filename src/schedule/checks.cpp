@@ -146,30 +146,12 @@ std::optional<Refusal> check_unconverted(const PlanContext& context, const Famil
 // ---- Units
 // -----------------------------------------------------------------------------------------
 
-double unit_rate(gemm_precision_t multiplicand, const PeakRates& peak) {
-  switch (multiplicand) {
-    case PRECISION_TF32:
-      return peak.tf32;
-    case PRECISION_FP16:
-      return peak.fp16;
-    case PRECISION_BF16:
-      return peak.bf16;
-    case PRECISION_FP8_E4M3:
-    case PRECISION_FP8_E5M2:
-      return peak.fp8;
-    case PRECISION_INT8:
-      return peak.int8;
-    default:
-      return 0;
-  }
-}
-
 std::optional<Refusal> check_unit(const PlanContext& context, const Family& family, PathId path) {
   if (!uses_tensor_cores(family, path)) return std::nullopt;
   const DeviceProfile& profile = context.profile;
   const gemm_precision_t seen =
       contract::multiplicand_of(contract::path_info(path), context.problem.a.precision);
-  if (unit_rate(seen, profile.peak) <= 0) {
+  if (tensor_rate(seen, profile.peak) <= 0) {
     return refuse(Check::kUnit, "{} has no {} for {} operands", profile.title,
                   family.backend == Backend::kCpu ? "tile units" : "tensor cores",
                   format_name(seen));

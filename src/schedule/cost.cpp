@@ -63,25 +63,6 @@ double bits_of(gemm_precision_t precision) { return base::find_format(precision)
 // ---- Rates
 // -----------------------------------------------------------------------------------------
 
-double tensor_peak(PathId path, gemm_precision_t a, const PeakRates& peak) {
-  const contract::Path& info = contract::path_info(path);
-  switch (contract::multiplicand_of(info, a)) {
-    case PRECISION_TF32:
-      return peak.tf32;
-    case PRECISION_FP16:
-      return peak.fp16;
-    case PRECISION_BF16:
-      return peak.bf16;
-    case PRECISION_FP8_E4M3:
-    case PRECISION_FP8_E5M2:
-      return peak.fp8;
-    case PRECISION_INT8:
-      return peak.int8;
-    default:
-      return 0;
-  }
-}
-
 // FMA rate of cores without tensor units. INT8: FP32 FMA on CPUs (codes are exact in FP32), dot
 // products of four on GPUs, taken as twice FP32.
 double core_peak(const CostInput& input, const PeakRates& peak) {
@@ -109,7 +90,9 @@ double tile_share(const KernelConfig& config, bool tensor) {
 double compute_rate(const CostInput& input, const DeviceProfile& profile) {
   const bool tensor = uses_tensor_cores(input.family, input.path);
   const double peak =
-      tensor ? tensor_peak(input.path, input.a, profile.peak) : core_peak(input, profile.peak);
+      tensor ? tensor_rate(contract::multiplicand_of(contract::path_info(input.path), input.a),
+                           profile.peak)
+             : core_peak(input, profile.peak);
   const std::string_view name = input.family.name;
   // w4 keeps its weights in registers.
   const bool tiles_matter = name == "simt" || (tensor && name != "skinny" && name != "w4");

@@ -101,6 +101,24 @@ std::span<const DeviceProfile> all_profiles() {
   return profiles;
 }
 
+double tensor_rate(gemm_precision_t multiplicand, const PeakRates& peak) {
+  switch (multiplicand) {
+    case PRECISION_TF32:
+      return peak.tf32;
+    case PRECISION_FP16:
+      return peak.fp16;
+    case PRECISION_BF16:
+      return peak.bf16;
+    case PRECISION_FP8_E4M3:
+    case PRECISION_FP8_E5M2:
+      return peak.fp8;
+    case PRECISION_INT8:
+      return peak.int8;
+    default:
+      return 0;
+  }
+}
+
 const DeviceProfile* find_profile(const std::string& name) {
   for (const DeviceProfile& profile : all_profiles()) {
     if (profile.name == name) return &profile;

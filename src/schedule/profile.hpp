@@ -6,6 +6,8 @@
 #include <span>
 #include <string>
 
+#include "deepgemm/types.h"
+
 namespace deepgemm::schedule {
 
 enum class Backend : uint8_t { kCpu, kCuda };
@@ -14,6 +16,9 @@ enum class Backend : uint8_t { kCpu, kCuda };
 struct PeakRates {
   double fp64 = 0, fp32 = 0, tf32 = 0, fp16 = 0, bf16 = 0, fp8 = 0, int8 = 0;
 };
+
+// Rate of tensor cores or tile units for operands of this format; 0: there are none.
+double tensor_rate(gemm_precision_t multiplicand, const PeakRates& peak);
 
 struct DeviceProfile {
   std::string name;   // "h200", "cpu"

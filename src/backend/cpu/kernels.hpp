@@ -37,7 +37,8 @@ struct Kernels {
   // counts bytes, to_stride elements; `from` may have any alignment.
   void (*widen)(Source source, const void* from, int64_t from_stride, T* to, int64_t to_stride,
                 int64_t rows, int64_t columns) = nullptr;
-  // to[i * to_stride + j] = from[j * from_stride + i] for i < rows, j < columns.
+  // to[i * to_stride + j] = from[j * from_stride + i] for i < rows, j < columns; `from` may have
+  // any alignment.
   void (*transpose)(const T* from, int64_t from_stride, T* to, int64_t to_stride, int64_t rows,
                     int64_t columns) = nullptr;
   // values[i * stride + j] *= scales[j], rounded to T.

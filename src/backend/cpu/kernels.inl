@@ -128,23 +128,19 @@ void transpose_rows(typename VectorOf<T>::Type* rows) {
 template <class T>
 void transpose_square(const T* from, int64_t from_stride, T* to, int64_t to_stride) {
   using Vector = typename VectorOf<T>::Type;
-  typedef Vector Unaligned __attribute__((aligned(sizeof(T))));
   Vector rows[kLanes<T>];
 #pragma GCC unroll 16
-  for (int i = 0; i < kLanes<T>; ++i) {
-    rows[i] = *reinterpret_cast<const Unaligned*>(from + i * from_stride);
-  }
+  for (int i = 0; i < kLanes<T>; ++i) rows[i] = load<Vector>(from + i * from_stride);
   transpose_rows<T>(rows);
 #pragma GCC unroll 16
-  for (int i = 0; i < kLanes<T>; ++i) {
-    *reinterpret_cast<Unaligned*>(to + i * to_stride) = rows[i];
-  }
+  for (int i = 0; i < kLanes<T>; ++i) store(to + i * to_stride, rows[i]);
 }
 
 template <class T>
 void transpose(const T* from, int64_t from_stride, T* to, int64_t to_stride, int64_t rows,
                int64_t columns) {
   constexpr int kEdge = kLanes<T>;
+  typedef T Unaligned __attribute__((aligned(1), may_alias));
   for (int64_t i = 0; i < rows; i += kEdge) {
     for (int64_t j = 0; j < columns; j += kEdge) {
       const T* source = from + j * from_stride + i;
@@ -155,7 +151,7 @@ void transpose(const T* from, int64_t from_stride, T* to, int64_t to_stride, int
       }
       for (int64_t r = 0; r < kEdge && i + r < rows; ++r) {
         for (int64_t c = 0; c < kEdge && j + c < columns; ++c) {
-          target[r * to_stride + c] = source[c * from_stride + r];
+          target[r * to_stride + c] = static_cast<const Unaligned*>(source)[c * from_stride + r];
         }
       }
     }

@@ -13,20 +13,6 @@ namespace {
 
 using contract::PathId;
 
-void expect_exact(const Case& description) {
-  Product product(description);
-  product.launch();
-  product.expect_exact();
-  product.expect_guards_untouched();
-}
-
-void expect_bounded(Case description) {
-  description.exact = false;
-  Product product(description);
-  product.launch();
-  product.expect_within_bound();
-}
-
 struct ScaledCase {
   PathId path;
   gemm_precision_t a, b;

@@ -14,21 +14,6 @@ namespace {
 
 using contract::PathId;
 
-void expect_exact(const Case& description) {
-  Product product(description);
-  product.launch();
-  product.expect_exact();
-  product.expect_guards_untouched();
-}
-
-void expect_bounded(Case description) {
-  description.exact = false;
-  Product product(description);
-  product.launch();
-  product.expect_within_bound();
-  product.expect_guards_untouched();
-}
-
 constexpr gemm_operation_t kOperations[] = {GEMM_OP_NN, GEMM_OP_NT, GEMM_OP_TN, GEMM_OP_TT};
 constexpr int64_t kRagged[] = {1, 7, 17, 63, 64, 65, 127, 129};
 

@@ -444,6 +444,21 @@ layout::QuantizedWeights random_weights(const WeightCase& description) {
   return weights;
 }
 
+void expect_exact(const Case& description) {
+  Product product(description);
+  product.launch();
+  product.expect_exact();
+  product.expect_guards_untouched();
+}
+
+void expect_bounded(Case description) {
+  description.exact = false;
+  Product product(description);
+  product.launch();
+  product.expect_within_bound();
+  product.expect_guards_untouched();
+}
+
 std::vector<Isa> runnable_isas() {
   std::vector<Isa> isas = {Isa::kGeneric};
   if (cpu_device().best_isa >= Isa::kAvx2) isas.push_back(Isa::kAvx2);

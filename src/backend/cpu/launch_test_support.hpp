@@ -120,6 +120,11 @@ class Product {
   std::shared_ptr<const PackedPanels> packed_;
 };
 
+// Launches, compares with the reference bit by bit or within the bound (then with inexact
+// operands), and looks at the guard zones.
+void expect_exact(const Case& description);
+void expect_bounded(Case description);
+
 // Random weights in canonical form. exact: scales are powers of two.
 struct WeightCase {
   int64_t k = 40, n = 33;

@@ -42,7 +42,7 @@ void load_columns(const Kernels<T>& kernels, const Rectangle& from, T* to, int64
       const int64_t columns = std::min(kTransposeColumns, from.columns - j);
       const void* source = from.at(i, j);
       T* const target = to + i * to_stride + j;
-      if (from.source == kAsItIs && reinterpret_cast<uintptr_t>(source) % sizeof(T) == 0) {
+      if (from.source == kAsItIs) {
         kernels.transpose(static_cast<const T*>(source), from.column_stride, target, to_stride,
                           rows, columns);
         continue;
