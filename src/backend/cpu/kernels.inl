@@ -140,7 +140,6 @@ template <class T>
 void transpose(const T* from, int64_t from_stride, T* to, int64_t to_stride, int64_t rows,
                int64_t columns) {
   constexpr int kEdge = kLanes<T>;
-  typedef T Unaligned __attribute__((aligned(1), may_alias));
   for (int64_t i = 0; i < rows; i += kEdge) {
     for (int64_t j = 0; j < columns; j += kEdge) {
       const T* source = from + j * from_stride + i;
@@ -151,7 +150,7 @@ void transpose(const T* from, int64_t from_stride, T* to, int64_t to_stride, int
       }
       for (int64_t r = 0; r < kEdge && i + r < rows; ++r) {
         for (int64_t c = 0; c < kEdge && j + c < columns; ++c) {
-          target[r * to_stride + c] = static_cast<const Unaligned*>(source)[c * from_stride + r];
+          __builtin_memcpy(target + r * to_stride + c, source + c * from_stride + r, sizeof(T));
         }
       }
     }
