@@ -22,16 +22,18 @@ inline void multiply_tiles() {
   }
 }
 
-// Sums in tiles 0, 1 (first 16 rows) and 2, 3; A in 4 and 5, B in 6 and 7.
-template <bool kIntegers, int kRowTiles>
-inline void add_steps(int64_t steps, const uint8_t* a, int64_t a_stride, const uint8_t* b) {
+// Sums in tiles kSum, kSum + 1 (first 16 rows) and 2, 3; A in 4 and 5, B in 6 and 7.
+template <bool kIntegers, int kRowTiles, int kSum = 0>
+inline void add_steps(int64_t steps, const uint8_t* a, int64_t a_stride, const uint8_t* b,
+                      Upcoming& next) {
   constexpr int64_t kWordRow = kPanel * 4;
   for (int64_t step = 0; step < steps; ++step, a += kTileBytes, b += kStepBytes) {
+    next.fetch();
     load_tile<4>(a, kTileRowBytes);
     load_tile<6>(b, kWordRow);
-    multiply_tiles<kIntegers, 0, 4, 6>();
+    multiply_tiles<kIntegers, kSum, 4, 6>();
     load_tile<7>(b + kTileRowBytes, kWordRow);
-    multiply_tiles<kIntegers, 1, 4, 7>();
+    multiply_tiles<kIntegers, kSum + 1, 4, 7>();
     if constexpr (kRowTiles == 2) {
       load_tile<5>(a + a_stride, kTileRowBytes);
       multiply_tiles<kIntegers, 2, 5, 6>();
@@ -40,10 +42,10 @@ inline void add_steps(int64_t steps, const uint8_t* a, int64_t a_stride, const u
   }
 }
 
-template <int kRowTiles>
+template <int kRowTiles, int kSum = 0>
 inline void zero_sums() {
-  zero_tile<0>();
-  zero_tile<1>();
+  zero_tile<kSum>();
+  zero_tile<kSum + 1>();
   if constexpr (kRowTiles == 2) {
     zero_tile<2>();
     zero_tile<3>();
@@ -60,10 +62,10 @@ inline void load_sums(const uint8_t* sums, int64_t stride) {
   }
 }
 
-template <int kRowTiles>
+template <int kRowTiles, int kSum = 0>
 inline void store_sums(uint8_t* sums, int64_t stride) {
-  store_tile<0>(sums, stride);
-  store_tile<1>(sums + kTileRowBytes, stride);
+  store_tile<kSum>(sums, stride);
+  store_tile<kSum + 1>(sums + kTileRowBytes, stride);
   if constexpr (kRowTiles == 2) {
     store_tile<2>(sums + kTileRows * stride, stride);
     store_tile<3>(sums + kTileRows * stride + kTileRowBytes, stride);
@@ -74,13 +76,13 @@ inline void store_sums(uint8_t* sums, int64_t stride) {
 // count as zero. a_stride: bytes from one row tile to the next.
 template <bool kIntegers, int kRowTiles>
 void tile_product(int64_t steps, const uint8_t* a, int64_t a_stride, const uint8_t* b,
-                  uint8_t* sums, int64_t stride, bool fresh) {
+                  uint8_t* sums, int64_t stride, bool fresh, Upcoming next) {
   if (fresh) {
     zero_sums<kRowTiles>();
   } else {
     load_sums<kRowTiles>(sums, stride);
   }
-  add_steps<kIntegers, kRowTiles>(steps, a, a_stride, b);
+  add_steps<kIntegers, kRowTiles>(steps, a, a_stride, b, next);
   store_sums<kRowTiles>(sums, stride);
 }
 
@@ -135,7 +137,8 @@ inline void expand_int4(const uint32_t* words, int64_t rows, const GroupLanes& l
     for (int64_t row = 0; row < rows; ++row) {
       const HalfVector word = load<HalfVector>(words + row * kPanel + column);
       unrolled<4>([&](auto pair) {
-        const HalfVector index = ((word >> (4 * pair.value)) & 15) - zeros;
+        const HalfVector rest = word >> (4 * pair.value);
+        const HalfVector index = (pair.value == 3 ? rest : rest & 15) - zeros;
         store(to + (row * 4 + pair.value) * kPanel + column, look_up(numbers, index));
       });
     }
@@ -173,10 +176,10 @@ inline void expand(const uint32_t* words, int64_t rows, const GroupLanes& lanes,
 
 // sums += group's sums * scales of the columns, for `rows` rows; the group's sums are in tiles and
 // stop in `scratch`, 32 rows of 32 values.
-template <int kRowTiles>
+template <int kRowTiles, int kSum = 0>
 inline void add_group(const GroupLanes& lanes, int64_t rows, float* scratch, float* sums,
                       int64_t stride) {
-  store_sums<kRowTiles>(reinterpret_cast<uint8_t*>(scratch), kPanel * 4);
+  store_sums<kRowTiles, kSum>(reinterpret_cast<uint8_t*>(scratch), kPanel * 4);
   FloatVector scale[kPanelVectors];
   for (int v = 0; v < kPanelVectors; ++v)
     scale[v] = load<FloatVector>(lanes.scale + v * kFloatLanes);
@@ -192,12 +195,13 @@ inline void add_group(const GroupLanes& lanes, int64_t rows, float* scratch, flo
 // `steps` steps of expanded weights.
 template <int kRowTiles>
 void scaled_tile_product(const TileGroups& groups, int64_t steps, const uint8_t* a,
-                         int64_t a_stride, const uint8_t* b, float* sums, int64_t stride) {
+                         int64_t a_stride, const uint8_t* b, float* sums, int64_t stride,
+                         Upcoming next) {
   const GroupLanes* lanes = groups.lanes;
   for (int64_t run = groups.first_steps; steps > 0; run = groups.group_steps, ++lanes) {
     const int64_t count = run < steps ? run : steps;
     zero_sums<kRowTiles>();
-    add_steps<false, kRowTiles>(count, a, a_stride, b);
+    add_steps<false, kRowTiles>(count, a, a_stride, b, next);
     add_group<kRowTiles>(*lanes, groups.rows, groups.scratch, sums, stride);
     a += count * kTileBytes;
     b += count * kStepBytes;
@@ -208,36 +212,89 @@ void scaled_tile_product(const TileGroups& groups, int64_t steps, const uint8_t*
 constexpr int64_t kFusedAhead = 2;
 constexpr int64_t kFusedSlots = 4;
 
-// The same from packed words, for few rows: a step is expanded while the one before is multiplied.
-// `stage` has room for kFusedSlots steps: tiles are loaded long after their rows were stored.
+// Steps of packed words, expanded in their order into a ring of kFusedSlots steps: tiles are loaded
+// long after their rows were stored.
+template <WordFormat kFormat>
+class Expansion {
+ public:
+  Expansion(const TileGroups& groups, int64_t steps, const uint32_t* words, uint8_t* ring)
+      : words_(words),
+        ring_(ring),
+        lanes_(groups.lanes),
+        left_(groups.first_steps),
+        group_steps_(groups.group_steps),
+        steps_(steps) {
+    for (int64_t step = 0; step < kFusedAhead; ++step) expand_next();
+  }
+
+  // The rows of the next step to multiply, while one further ahead is expanded.
+  const uint8_t* next() {
+    expand_next();
+    return ring_ + taken_++ % kFusedSlots * kStepBytes;
+  }
+
+ private:
+  void expand_next() {
+    if (done_ == steps_) return;
+    if (left_ == 0) {
+      ++lanes_;
+      left_ = group_steps_;
+    }
+    --left_;
+    constexpr int64_t kRows = 32 / channels_per_word(kFormat);  // of words in a step
+    expand<kFormat>(words_ + done_ * kRows * kPanel, kRows, *lanes_,
+                    reinterpret_cast<uint32_t*>(ring_ + done_ % kFusedSlots * kStepBytes));
+    ++done_;
+  }
+
+  const uint32_t* words_;
+  uint8_t* ring_;
+  const GroupLanes* lanes_;
+  int64_t left_, group_steps_, steps_;
+  int64_t done_ = 0, taken_ = 0;
+};
+
+// As scaled_tile_product from packed words, for few rows: a step is expanded while another is
+// multiplied. With one row tile groups take turns in two sets of tiles, and the sums of a group are
+// stored after the first step of the next: storing waits for products, and all behind it would wait
+// too.
 template <WordFormat kFormat, int kRowTiles>
 void fused_tile_product(const TileGroups& groups, int64_t steps, const uint8_t* a, int64_t a_stride,
-                        const uint32_t* words, uint8_t* stage, float* sums, int64_t stride) {
-  constexpr int64_t kRows = 32 / channels_per_word(kFormat);  // of words in a step
+                        const uint32_t* words, uint8_t* stage, float* sums, int64_t stride,
+                        Upcoming next) {
+  constexpr int kOther = kRowTiles == 1 ? 2 : 0;
+  Expansion<kFormat> rows(groups, steps, words, stage);
   const GroupLanes* lanes = groups.lanes;
-  const GroupLanes* next_lanes = lanes;
-  int64_t left = groups.first_steps;       // of the group that is multiplied
-  int64_t next_left = groups.first_steps;  // of the group that is expanded
-  const auto expand_step = [&](int64_t step) {
-    if (next_left == 0) {
-      ++next_lanes;
-      next_left = groups.group_steps;
+  bool waiting = false;  // the group before, in the other tiles
+  const auto add_one = [&](auto first, int64_t count) {
+    constexpr int kSum = first.value;
+    constexpr int kBefore = kOther - kSum;
+    zero_sums<kRowTiles, kSum>();
+    for (int64_t step = 0; step < count; ++step, a += kTileBytes) {
+      add_steps<false, kRowTiles, kSum>(1, a, a_stride, rows.next(), next);
+      if (kRowTiles == 1 && step == 0 && waiting) {
+        add_group<kRowTiles, kBefore>(lanes[-1], groups.rows, groups.scratch, sums, stride);
+      }
     }
-    --next_left;
-    expand<kFormat>(words + step * kRows * kPanel, kRows, *next_lanes,
-                    reinterpret_cast<uint32_t*>(stage + step % kFusedSlots * kStepBytes));
-  };
-  for (int64_t step = 0; step < kFusedAhead && step < steps; ++step) expand_step(step);
-  zero_sums<kRowTiles>();
-  for (int64_t step = 0; step < steps; ++step) {
-    if (step + kFusedAhead < steps) expand_step(step + kFusedAhead);
-    add_steps<false, kRowTiles>(1, a + step * kTileBytes, a_stride,
-                                stage + step % kFusedSlots * kStepBytes);
-    if (--left > 0 && step + 1 < steps) continue;
-    add_group<kRowTiles>(*lanes, groups.rows, groups.scratch, sums, stride);
-    zero_sums<kRowTiles>();
+    waiting = kRowTiles == 1;
+    if (!waiting) add_group<kRowTiles, kSum>(*lanes, groups.rows, groups.scratch, sums, stride);
     ++lanes;
-    left = groups.group_steps;
+  };
+  int64_t run = groups.first_steps;
+  bool second = false;
+  for (; steps > 0; steps -= run, run = groups.group_steps, second = !second) {
+    const int64_t count = run < steps ? run : steps;
+    if (second && kRowTiles == 1) {
+      add_one(Constant<kOther>(), count);
+    } else {
+      add_one(Constant<0>(), count);
+    }
+  }
+  if (!waiting) return;
+  if (second) {
+    add_group<kRowTiles, 0>(lanes[-1], groups.rows, groups.scratch, sums, stride);
+  } else {
+    add_group<kRowTiles, kOther>(lanes[-1], groups.rows, groups.scratch, sums, stride);
   }
 }
 

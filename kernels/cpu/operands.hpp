@@ -90,8 +90,20 @@ struct StreamArguments {
   int64_t sums_stride;
 };
 
-// ---- The call of a tile product with scales that change along k (amx_tile.hpp)
+// ---- The call of a tile product (amx_tile.hpp)
 
+// What is read after this call: each step fetches some lines of it to the L2 cache. In one burst
+// they would keep the loads of the call waiting.
+struct Upcoming {
+  const uint8_t* data = nullptr;
+  int64_t lines = 0;  // of 64 bytes, in a step
+
+  void fetch() {
+    for (int64_t line = 0; line < lines; ++line, data += 64) __builtin_prefetch(data, 0, 2);
+  }
+};
+
+// Scales that change along k.
 struct TileGroups {
   const GroupLanes* lanes;  // of the first group
   int64_t first_steps;      // steps left of it

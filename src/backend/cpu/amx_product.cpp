@@ -12,6 +12,7 @@ constexpr int64_t kStepBytes = kTileRows * kPanel * 4;  // of a panel of B
 constexpr int64_t kBlockSteps = 16;         // a block of B then fills two thirds of the L1 cache
 constexpr int64_t kSmallA = 512 * 1024;     // bytes of packed A that stay in the L2 cache beside B
 constexpr int64_t kPackSteps = 64;          // of A that one item packs
+constexpr int64_t kLine = 64;               // of a cache
 constexpr int64_t kBf16Step = 32;           // channels
 constexpr int64_t kExactProducts = 126976;  // of INT8 that INT32 holds: see schedule/family.cpp
 
@@ -269,7 +270,8 @@ void AmxProduct<SumType>::add_block(const Work& work, const Segment& segment, co
   const uint8_t* b = fuses ? nullptr : load_b(work, column, columns, block.step, block.steps);
   const int64_t a_stride = shape_.steps() * kTileBytes;
   for (int64_t pair = 0; pair < pairs; ++pair) {
-    prefetch_part(next.data, next.count, pair, pairs);
+    const int64_t lines = ceil_div(next.count, kLine * pairs * block.steps);
+    const Upcoming upcoming{next.data + pair * block.steps * lines * kLine, lines};
     const int64_t row = pair * 2 * kTileRows;
     const int64_t count = std::min(2 * kTileRows, rows - row);
     const size_t two = count > kTileRows ? 1 : 0;
@@ -278,19 +280,19 @@ void AmxProduct<SumType>::add_block(const Work& work, const Segment& segment, co
     const bool fresh = block.step == 0;
     if constexpr (kIntegers) {
       kernels_.int8[two](block.steps, a, a_stride, b, reinterpret_cast<uint8_t*>(sums),
-                         work.stride * 4, fresh);
+                         work.stride * 4, fresh, upcoming);
     } else if (!scaled_) {
       kernels_.bf16[two](block.steps, a, a_stride, b, reinterpret_cast<uint8_t*>(sums),
-                         work.stride * 4, fresh);
+                         work.stride * 4, fresh, upcoming);
     } else if (fuses) {
       const auto* words =
           reinterpret_cast<const uint32_t*>(packed_block(column, block.step, block.steps).data);
       kernels_.fused[static_cast<size_t>(*packed_->format)][two](
           groups_at(work, column, block.step, count), block.steps, a, a_stride, words, work.stage,
-          sums, work.stride);
+          sums, work.stride, upcoming);
     } else {
       kernels_.scaled[two](groups_at(work, column, block.step, count), block.steps, a, a_stride, b,
-                           sums, work.stride);
+                           sums, work.stride, upcoming);
     }
   }
 }

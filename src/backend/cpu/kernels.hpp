@@ -74,15 +74,16 @@ struct AmxKernels {
   void (*configure)() = nullptr;
   void (*release)() = nullptr;
   using Product = void (*)(int64_t steps, const uint8_t* a, int64_t a_stride, const uint8_t* b,
-                           uint8_t* sums, int64_t stride, bool fresh);
+                           uint8_t* sums, int64_t stride, bool fresh, Upcoming next);
   Product bf16[2] = {};  // sums in FP32
   Product int8[2] = {};  // in INT32
   using ScaledProduct = void (*)(const TileGroups& groups, int64_t steps, const uint8_t* a,
-                                 int64_t a_stride, const uint8_t* b, float* sums, int64_t stride);
+                                 int64_t a_stride, const uint8_t* b, float* sums, int64_t stride,
+                                 Upcoming next);
   ScaledProduct scaled[2] = {};
   using FusedProduct = void (*)(const TileGroups& groups, int64_t steps, const uint8_t* a,
                                 int64_t a_stride, const uint32_t* words, uint8_t* stage,
-                                float* sums, int64_t stride);
+                                float* sums, int64_t stride, Upcoming next);
   FusedProduct fused[kWordFormats][2] = {};  // of the formats of `expand`
   using Expand = void (*)(const uint32_t* words, int64_t rows, const GroupLanes& lanes,
                           uint32_t* to);
