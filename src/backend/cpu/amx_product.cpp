@@ -160,22 +160,15 @@ const uint8_t* AmxProduct<SumType>::load_b(const Work& work, int64_t column, int
 template <class SumType>
 const uint8_t* AmxProduct<SumType>::expand_b(const Work& work, int64_t panel, int64_t step,
                                              int64_t steps) const {
-  const int64_t per_word = channels_per_word(*packed_->format);
+  const int64_t rows = kBf16Step / channels_per_word(*packed_->format);  // of words in a step
   const auto expand = kernels_.expand[static_cast<size_t>(*packed_->format)];
-  const int64_t groups = packed_->groups();
-  const int64_t run_steps = group_steps();
+  const TileGroups groups = groups_at(work, panel * kPanel, step, 0);
+  const GroupLanes* lanes = groups.lanes;
   auto* to = reinterpret_cast<uint32_t*>(work.stage);
-  for (int64_t done = 0; done < steps;) {
-    const int64_t channel = (step + done) * kBf16Step;
-    const int64_t group =
-        groups > 1 ? (channel + packed_->weights.group_offset) / packed_->weights.group_size : 0;
-    const int64_t offset_steps = groups > 1 ? packed_->weights.group_offset / kBf16Step : 0;
-    const int64_t left = run_steps - (step + done + offset_steps) % run_steps;
-    const int64_t count = std::min(left, steps - done);
-    expand(packed_->word_row(panel, channel / per_word), count * kBf16Step / per_word,
-           packed_->lanes[static_cast<size_t>(panel * std::max<int64_t>(groups, 1) + group)],
-           to + done * kTileRows * kPanel);
-    done += count;
+  int64_t run = groups.first_steps;
+  for (int64_t done = 0; done < steps; done += run, run = groups.group_steps, ++lanes) {
+    expand(packed_->word_row(panel, (step + done) * rows), std::min(run, steps - done) * rows,
+           *lanes, to + done * kTileRows * kPanel);
   }
   return work.stage;
 }
