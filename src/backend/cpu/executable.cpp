@@ -170,9 +170,7 @@ int64_t Executable::slot_bytes() const {
   return sums_bytes() + scratch_bytes() + rows;
 }
 
-int64_t Executable::skip_offset() const {
-  return (shares_a() ? 1 : slots) * a_bytes() + slots * slot_bytes();
-}
+int64_t Executable::skip_offset() const { return slots_offset() + slots * slot_bytes(); }
 
 int64_t Executable::workspace_bytes() const {
   const bool kept_norms = problem.requires_packed_b();

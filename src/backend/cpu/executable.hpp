@@ -57,6 +57,7 @@ class Executable {
   int64_t a_bytes() const;
   int64_t scratch_bytes() const;
   int64_t slot_bytes() const;
+  int64_t slots_offset() const { return (shares_a() ? 1 : slots) * a_bytes(); }
   int64_t skip_offset() const;  // norms of tile skipping come last
   int64_t workspace_bytes() const;
 };

@@ -87,8 +87,7 @@ class Launch {
         problem_(executable_.problem),
         operands_(input.operands),
         workspace_(static_cast<uint8_t*>(workspace)),
-        slots_(workspace_ +
-               (executable_.shares_a() ? 1 : executable_.slots) * executable_.a_bytes()),
+        slots_(workspace_ + executable_.slots_offset()),
         epilogue_(problem_, operands_, executable_.kernels->f64),
         plain_(input) {
     if (executable_.stochastic_output) epilogue_.round_stochastically();
