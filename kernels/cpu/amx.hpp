@@ -1,5 +1,6 @@
-// The tile instructions, one thin function each. Tiles are numbered 0 ... 7; after configure() each
-// has 16 rows of 64 bytes. Nothing else of the project contains assembly for CPUs.
+// The tile instructions, one thin function each. Tiles are numbered 0 ... 7 and have rows of 64
+// bytes: 16 rows in those of B, in others as many as configure_tiles() was given. Nothing else of
+// the project contains assembly for CPUs.
 //
 // Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2: TDPBF16PS treats
 // subnormal operands, products and sums as zero, rounds to nearest, and adds even and odd channels
@@ -15,7 +16,10 @@ constexpr int64_t kTileRows = 16;
 constexpr int64_t kTileRowBytes = 64;
 constexpr int64_t kTileBytes = kTileRows * kTileRowBytes;
 
-inline void configure_tiles() {
+constexpr int kFirstTileOfB = 6;
+
+// rows: 1 ... 16 of A and of sums.
+inline void configure_tiles(int64_t rows) {
   struct alignas(64) Config {
     uint8_t palette = 1, start_row = 0;
     uint8_t reserved[14] = {};
@@ -24,7 +28,7 @@ inline void configure_tiles() {
   } config;
   for (int tile = 0; tile < 8; ++tile) {
     config.row_bytes[tile] = kTileRowBytes;
-    config.rows[tile] = kTileRows;
+    config.rows[tile] = static_cast<uint8_t>(tile < kFirstTileOfB ? rows : kTileRows);
   }
   asm volatile("ldtilecfg %0" ::"m"(config));
 }

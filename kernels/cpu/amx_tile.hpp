@@ -1,8 +1,8 @@
 // The product of up to 32 rows of A with a panel of 32 columns on tile units (AMX), and the
 // conversions that bring operands into tiles.
 //
-// Packed A: tiles of 16 rows and 64 bytes of k, [row tile][step][16][64]. A panel of B: rows of 32
-// words (operands.hpp), 16 of them a step.
+// Packed A: tiles of up to 16 rows and 64 bytes of k, [row tile][step][row][64]. A panel of B: rows
+// of 32 words (operands.hpp), 16 of them a step.
 #pragma once
 
 #include "kernels/cpu/amx.hpp"
@@ -24,18 +24,17 @@ inline void multiply_tiles() {
 
 // Sums in tiles kSum, kSum + 1 (first 16 rows) and 2, 3; A in 4 and 5, B in 6 and 7.
 template <bool kIntegers, int kRowTiles, int kSum = 0>
-inline void add_steps(int64_t steps, const uint8_t* a, int64_t a_stride, const uint8_t* b,
-                      Upcoming& next) {
+inline void add_steps(int64_t steps, TilesOfA& a, const uint8_t* b, Upcoming& next) {
   constexpr int64_t kWordRow = kPanel * 4;
-  for (int64_t step = 0; step < steps; ++step, a += kTileBytes, b += kStepBytes) {
+  for (int64_t step = 0; step < steps; ++step, a.data += a.step, b += kStepBytes) {
     next.fetch();
-    load_tile<4>(a, kTileRowBytes);
+    load_tile<4>(a.data, kTileRowBytes);
     load_tile<6>(b, kWordRow);
     multiply_tiles<kIntegers, kSum, 4, 6>();
     load_tile<7>(b + kTileRowBytes, kWordRow);
     multiply_tiles<kIntegers, kSum + 1, 4, 7>();
     if constexpr (kRowTiles == 2) {
-      load_tile<5>(a + a_stride, kTileRowBytes);
+      load_tile<5>(a.data + a.stride, kTileRowBytes);
       multiply_tiles<kIntegers, 2, 5, 6>();
       multiply_tiles<kIntegers, 3, 5, 7>();
     }
@@ -73,16 +72,16 @@ inline void store_sums(uint8_t* sums, int64_t stride) {
 }
 
 // sums[i][j] += A's rows * the panel, 4-byte sums `stride` bytes from row to row; `fresh`: they
-// count as zero. a_stride: bytes from one row tile to the next.
+// count as zero.
 template <bool kIntegers, int kRowTiles>
-void tile_product(int64_t steps, const uint8_t* a, int64_t a_stride, const uint8_t* b,
-                  uint8_t* sums, int64_t stride, bool fresh, Upcoming next) {
+void tile_product(int64_t steps, TilesOfA a, const uint8_t* b, uint8_t* sums, int64_t stride,
+                  bool fresh, Upcoming next) {
   if (fresh) {
     zero_sums<kRowTiles>();
   } else {
     load_sums<kRowTiles>(sums, stride);
   }
-  add_steps<kIntegers, kRowTiles>(steps, a, a_stride, b, next);
+  add_steps<kIntegers, kRowTiles>(steps, a, b, next);
   store_sums<kRowTiles>(sums, stride);
 }
 
@@ -120,91 +119,155 @@ inline HalfVector look_up(HalfVector numbers, HalfVector index) {
 #endif
 }
 
-// Zero points of the columns, twice each.
-inline HalfVector zero_pairs(const GroupLanes& lanes, int column) {
-  const HalfWidthVector zeros =
-      __builtin_convertvector(load<ByteVector>(lanes.zero + column), HalfWidthVector);
-  const WordVector words = __builtin_convertvector(zeros, WordVector);
-  return __builtin_bit_cast(HalfVector, words | (words << 16));
-}
+// Packed words of one panel to BF16 pairs of code - zero (FP8: of its value), in the order of k.
+template <WordFormat kFormat>
+class Expander {
+ public:
+  // Before words of another group.
+  void move_to(const GroupLanes& lanes) {
+    if constexpr (!is_integer(kFormat)) return;
+    for (int v = 0; v < kPanelVectors; ++v) zero_[v] = zeros_of(lanes, v * kFloatLanes);
+  }
 
-// `rows` rows of INT4 words to four rows each of BF16 pairs of code - zero.
-inline void expand_int4(const uint32_t* words, int64_t rows, const GroupLanes& lanes,
-                        uint32_t* to) {
-  const HalfVector numbers = load<HalfVector>(kSmallNumbers.code);
-  for (int column = 0; column < kPanel; column += kFloatLanes) {
-    const HalfVector zeros = zero_pairs(lanes, column);
+  // Rows of words, to two rows of pairs each.
+  void expand(const uint32_t* words, int64_t rows, uint32_t* to) const {
     for (int64_t row = 0; row < rows; ++row) {
-      const HalfVector word = load<HalfVector>(words + row * kPanel + column);
-      unrolled<4>([&](auto pair) {
-        const HalfVector rest = word >> (4 * pair.value);
-        const HalfVector index = (pair.value == 3 ? rest : rest & 15) - zeros;
-        store(to + (row * 4 + pair.value) * kPanel + column, look_up(numbers, index));
-      });
+      for (int v = 0; v < kPanelVectors; ++v, words += kFloatLanes, to += kFloatLanes) {
+        const WordVector word = load<WordVector>(words);
+        unrolled<2>([&](auto pair) {
+          const FloatVector low = decode<kFormat>(word, 2 * pair.value) - zero_[v];
+          const FloatVector high = decode<kFormat>(word, 2 * pair.value + 1) - zero_[v];
+          store(to + pair.value * kPanel, (__builtin_bit_cast(WordVector, low) >> 16) |
+                                              (__builtin_bit_cast(WordVector, high) & 0xFFFF0000U));
+        });
+      }
+      to += kPanel;
     }
   }
-}
 
-// The same for bytes, to two rows each. INT8 gives code - zero, FP8 its value.
-template <WordFormat kFormat>
-void expand_bytes(const uint32_t* words, int64_t rows, const GroupLanes& lanes, uint32_t* to) {
-  for (int column = 0; column < kPanel; column += kFloatLanes) {
-    const FloatVector zero = is_integer(kFormat) ? zeros_of(lanes, column) : FloatVector{};
-    for (int64_t row = 0; row < rows; ++row) {
-      const WordVector word = load<WordVector>(words + row * kPanel + column);
-      unrolled<2>([&](auto pair) {
-        const FloatVector low = decode<kFormat>(word, 2 * pair.value) - zero;
-        const FloatVector high = decode<kFormat>(word, 2 * pair.value + 1) - zero;
-        store(to + (row * 2 + pair.value) * kPanel + column,
-              (__builtin_bit_cast(WordVector, low) >> 16) |
-                  (__builtin_bit_cast(WordVector, high) & 0xFFFF0000U));
-      });
+ private:
+  FloatVector zero_[kPanelVectors] = {};
+};
+
+// Four rows of pairs each. Two codes share a subtraction; of a difference's lane only the lowest
+// five bits are looked at.
+template <>
+class Expander<WordFormat::kInt4> {
+ public:
+  void move_to(const GroupLanes& lanes) {
+    for (int v = 0; v < kPanelVectors; ++v) {
+      const HalfWidthVector zeros =
+          __builtin_convertvector(load<ByteVector>(lanes.zero + v * kFloatLanes), HalfWidthVector);
+      zero_[v] =
+          __builtin_bit_cast(CodeVector, __builtin_convertvector(zeros, WordVector) * 0x01010101U);
     }
   }
-}
+
+  void expand(const uint32_t* words, int64_t rows, uint32_t* to) const {
+    const HalfVector numbers = load<HalfVector>(kSmallNumbers.code);
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int v = 0; v < kPanelVectors; ++v, words += kFloatLanes, to += kFloatLanes) {
+        const HalfVector word = load<HalfVector>(words);
+        const HalfVector even = subtract(word & 0x0F0F, zero_[v]);
+        const HalfVector odd = subtract((word >> 4) & 0x0F0F, zero_[v]);
+        store(to, look_up(numbers, even));
+        store(to + kPanel, look_up(numbers, odd));
+        store(to + 2 * kPanel, look_up(numbers, even >> 8));
+        store(to + 3 * kPanel, look_up(numbers, odd >> 8));
+      }
+      to += 3 * kPanel;
+    }
+  }
+
+ private:
+  typedef uint8_t CodeVector __attribute__((vector_size(kVectorBytes), may_alias));
+
+  static HalfVector subtract(HalfVector codes, CodeVector zeros) {
+    return __builtin_bit_cast(HalfVector, __builtin_bit_cast(CodeVector, codes) - zeros);
+  }
+
+  CodeVector zero_[kPanelVectors] = {};
+};
+
+// Packed weights that are expanded step by step.
+template <WordFormat kFormat>
+class Expansion {
+ public:
+  static constexpr int64_t kRows = 32 / channels_per_word(kFormat);  // of words in a step
+
+  explicit Expansion(const WordSteps& words)
+      : words_(words.data),
+        lanes_(words.groups.lanes),
+        left_(words.groups.first_steps),
+        group_steps_(words.groups.group_steps),
+        steps_(words.steps) {
+    if (steps_ > 0) expander_.move_to(*lanes_);
+  }
+
+  // One step, if there is one left, to 16 rows.
+  void expand_next(uint8_t* to) {
+    if (steps_ == 0) return;
+    if (left_ == 0) {
+      expander_.move_to(*++lanes_);
+      left_ = group_steps_;
+    }
+    expander_.expand(words_, kRows, reinterpret_cast<uint32_t*>(to));
+    words_ += kRows * kPanel;
+    --left_;
+    --steps_;
+  }
+
+ private:
+  Expander<kFormat> expander_;
+  const uint32_t* words_;
+  const GroupLanes* lanes_;
+  int64_t left_, group_steps_, steps_;
+};
 
 template <WordFormat kFormat>
-inline void expand(const uint32_t* words, int64_t rows, const GroupLanes& lanes, uint32_t* to) {
-  if constexpr (kFormat == WordFormat::kInt4) {
-    expand_int4(words, rows, lanes, to);
-  } else {
-    expand_bytes<kFormat>(words, rows, lanes, to);
-  }
+void expand(const WordSteps& words, uint8_t* to) {
+  Expansion<kFormat> expansion(words);
+  for (int64_t step = 0; step < words.steps; ++step, to += kStepBytes) expansion.expand_next(to);
 }
 
 // ---- Weights whose scales change along k
 
-// sums += group's sums * scales of the columns, for `rows` rows; the group's sums are in tiles and
-// stop in `scratch`, 32 rows of 32 values.
+// sums += group's sums * scales of the columns; the group's sums are in tiles.
 template <int kRowTiles, int kSum = 0>
-inline void add_group(const GroupLanes& lanes, int64_t rows, float* scratch, float* sums,
-                      int64_t stride) {
-  store_sums<kRowTiles, kSum>(reinterpret_cast<uint8_t*>(scratch), kPanel * 4);
+inline void add_group(const GroupLanes& lanes, const TileSums& sums) {
+  store_sums<kRowTiles, kSum>(reinterpret_cast<uint8_t*>(sums.scratch), kPanel * 4);
   FloatVector scale[kPanelVectors];
   for (int v = 0; v < kPanelVectors; ++v)
     scale[v] = load<FloatVector>(lanes.scale + v * kFloatLanes);
-  for (int64_t i = 0; i < rows; ++i) {
+  for (int64_t i = 0; i < sums.rows; ++i) {
     for (int v = 0; v < kPanelVectors; ++v) {
-      float* to = sums + i * stride + v * kFloatLanes;
+      float* to = sums.data + i * sums.stride + v * kFloatLanes;
       store(to, load<FloatVector>(to) +
-                    load<FloatVector>(scratch + i * kPanel + v * kFloatLanes) * scale[v]);
+                    load<FloatVector>(sums.scratch + i * kPanel + v * kFloatLanes) * scale[v]);
     }
   }
 }
 
-// `steps` steps of expanded weights.
-template <int kRowTiles>
-void scaled_tile_product(const TileGroups& groups, int64_t steps, const uint8_t* a,
-                         int64_t a_stride, const uint8_t* b, float* sums, int64_t stride,
+// `steps` steps of expanded weights `b`. Between them, the words of another block are expanded for
+// a later call: the vector units have little else to do.
+template <WordFormat kFormat, int kRowTiles>
+void scaled_tile_product(const TileGroups& groups, int64_t steps, TilesOfA a, const uint8_t* b,
+                         const TileSums& sums, const WordSteps& later, uint8_t* later_to,
                          Upcoming next) {
+  Expansion<kFormat> expansion(later);
   const GroupLanes* lanes = groups.lanes;
+  int64_t owed = 0;  // steps to expand, times `steps`
+  const int64_t whole = steps;
   for (int64_t run = groups.first_steps; steps > 0; run = groups.group_steps, ++lanes) {
     const int64_t count = run < steps ? run : steps;
     zero_sums<kRowTiles>();
-    add_steps<false, kRowTiles>(count, a, a_stride, b, next);
-    add_group<kRowTiles>(*lanes, groups.rows, groups.scratch, sums, stride);
-    a += count * kTileBytes;
-    b += count * kStepBytes;
+    for (int64_t step = 0; step < count; ++step, b += kStepBytes) {
+      add_steps<false, kRowTiles>(1, a, b, next);
+      for (owed += later.steps; owed >= whole; owed -= whole, later_to += kStepBytes) {
+        expansion.expand_next(later_to);
+      }
+    }
+    add_group<kRowTiles>(*lanes, sums);
     steps -= count;
   }
 }
@@ -212,45 +275,27 @@ void scaled_tile_product(const TileGroups& groups, int64_t steps, const uint8_t*
 constexpr int64_t kFusedAhead = 2;
 constexpr int64_t kFusedSlots = 4;
 
-// Steps of packed words, expanded in their order into a ring of kFusedSlots steps: tiles are loaded
-// long after their rows were stored.
+// Steps of packed words in a ring of kFusedSlots steps, expanded kFusedAhead steps before they are
+// multiplied: tiles are loaded long after their rows were stored.
 template <WordFormat kFormat>
-class Expansion {
+class ExpandedRing {
  public:
-  Expansion(const TileGroups& groups, int64_t steps, const uint32_t* words, uint8_t* ring)
-      : words_(words),
-        ring_(ring),
-        lanes_(groups.lanes),
-        left_(groups.first_steps),
-        group_steps_(groups.group_steps),
-        steps_(steps) {
+  ExpandedRing(const WordSteps& words, uint8_t* ring) : expansion_(words), ring_(ring) {
     for (int64_t step = 0; step < kFusedAhead; ++step) expand_next();
   }
 
-  // The rows of the next step to multiply, while one further ahead is expanded.
+  // The rows of the next step to multiply.
   const uint8_t* next() {
     expand_next();
-    return ring_ + taken_++ % kFusedSlots * kStepBytes;
+    return slot(taken_++);
   }
 
  private:
-  void expand_next() {
-    if (done_ == steps_) return;
-    if (left_ == 0) {
-      ++lanes_;
-      left_ = group_steps_;
-    }
-    --left_;
-    constexpr int64_t kRows = 32 / channels_per_word(kFormat);  // of words in a step
-    expand<kFormat>(words_ + done_ * kRows * kPanel, kRows, *lanes_,
-                    reinterpret_cast<uint32_t*>(ring_ + done_ % kFusedSlots * kStepBytes));
-    ++done_;
-  }
+  uint8_t* slot(int64_t step) const { return ring_ + step % kFusedSlots * kStepBytes; }
+  void expand_next() { expansion_.expand_next(slot(done_++)); }
 
-  const uint32_t* words_;
+  Expansion<kFormat> expansion_;
   uint8_t* ring_;
-  const GroupLanes* lanes_;
-  int64_t left_, group_steps_, steps_;
   int64_t done_ = 0, taken_ = 0;
 };
 
@@ -259,30 +304,30 @@ class Expansion {
 // stored after the first step of the next: storing waits for products, and all behind it would wait
 // too.
 template <WordFormat kFormat, int kRowTiles>
-void fused_tile_product(const TileGroups& groups, int64_t steps, const uint8_t* a, int64_t a_stride,
-                        const uint32_t* words, uint8_t* stage, float* sums, int64_t stride,
+void fused_tile_product(const WordSteps& words, TilesOfA a, uint8_t* ring, const TileSums& sums,
                         Upcoming next) {
   constexpr int kOther = kRowTiles == 1 ? 2 : 0;
-  Expansion<kFormat> rows(groups, steps, words, stage);
-  const GroupLanes* lanes = groups.lanes;
+  ExpandedRing<kFormat> rows(words, ring);
+  const GroupLanes* lanes = words.groups.lanes;
   bool waiting = false;  // the group before, in the other tiles
   const auto add_one = [&](auto first, int64_t count) {
     constexpr int kSum = first.value;
     constexpr int kBefore = kOther - kSum;
     zero_sums<kRowTiles, kSum>();
-    for (int64_t step = 0; step < count; ++step, a += kTileBytes) {
-      add_steps<false, kRowTiles, kSum>(1, a, a_stride, rows.next(), next);
+    for (int64_t step = 0; step < count; ++step) {
+      add_steps<false, kRowTiles, kSum>(1, a, rows.next(), next);
       if (kRowTiles == 1 && step == 0 && waiting) {
-        add_group<kRowTiles, kBefore>(lanes[-1], groups.rows, groups.scratch, sums, stride);
+        add_group<kRowTiles, kBefore>(lanes[-1], sums);
       }
     }
     waiting = kRowTiles == 1;
-    if (!waiting) add_group<kRowTiles, kSum>(*lanes, groups.rows, groups.scratch, sums, stride);
+    if (!waiting) add_group<kRowTiles, kSum>(*lanes, sums);
     ++lanes;
   };
-  int64_t run = groups.first_steps;
+  int64_t run = words.groups.first_steps;
   bool second = false;
-  for (; steps > 0; steps -= run, run = groups.group_steps, second = !second) {
+  for (int64_t steps = words.steps; steps > 0;
+       steps -= run, run = words.groups.group_steps, second = !second) {
     const int64_t count = run < steps ? run : steps;
     if (second && kRowTiles == 1) {
       add_one(Constant<kOther>(), count);
@@ -292,9 +337,9 @@ void fused_tile_product(const TileGroups& groups, int64_t steps, const uint8_t* 
   }
   if (!waiting) return;
   if (second) {
-    add_group<kRowTiles, 0>(lanes[-1], groups.rows, groups.scratch, sums, stride);
+    add_group<kRowTiles, 0>(lanes[-1], sums);
   } else {
-    add_group<kRowTiles, kOther>(lanes[-1], groups.rows, groups.scratch, sums, stride);
+    add_group<kRowTiles, kOther>(lanes[-1], sums);
   }
 }
 

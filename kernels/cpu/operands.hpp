@@ -92,6 +92,13 @@ struct StreamArguments {
 
 // ---- The call of a tile product (amx_tile.hpp)
 
+// Packed A: tiles of rows of 64 bytes of k, one for each row tile and step.
+struct TilesOfA {
+  const uint8_t* data;
+  int64_t step;    // bytes from one step to the next
+  int64_t stride;  // bytes from one row tile to the next
+};
+
 // What is read after this call: each step fetches some lines of it to the L2 cache. In one burst
 // they would keep the loads of the call waiting.
 struct Upcoming {
@@ -103,12 +110,24 @@ struct Upcoming {
   }
 };
 
-// Scales that change along k.
+// Groups of channels of one panel, from a step on.
 struct TileGroups {
-  const GroupLanes* lanes;  // of the first group
-  int64_t first_steps;      // steps left of it
-  int64_t group_steps;
-  int64_t rows;    // of A that are there
+  const GroupLanes* lanes = nullptr;  // of the first group
+  int64_t first_steps = 0;            // steps left of it
+  int64_t group_steps = 0;
+};
+
+struct WordSteps {
+  const uint32_t* data = nullptr;
+  int64_t steps = 0;
+  TileGroups groups;
+};
+
+// Sums that groups are added to.
+struct TileSums {
+  float* data;
+  int64_t stride;
+  int64_t rows;    // that are there
   float* scratch;  // 32 x 32 values
 };
 

@@ -7,17 +7,16 @@ namespace {
 
 constexpr int64_t kTileRows = 16;
 constexpr int64_t kTileRowBytes = 64;
-constexpr int64_t kTileBytes = kTileRows * kTileRowBytes;
 constexpr int64_t kStepBytes = kTileRows * kPanel * 4;  // of a panel of B
-constexpr int64_t kBlockSteps = 16;         // a block of B then fills two thirds of the L1 cache
+constexpr int64_t kBlockSteps = AmxShape::kBlockSteps;
 constexpr int64_t kSmallA = 512 * 1024;     // bytes of packed A that stay in the L2 cache beside B
-constexpr int64_t kPackSteps = 64;          // of A that one item packs
 constexpr int64_t kLine = 64;               // of a cache
 constexpr int64_t kBf16Step = 32;           // channels
 constexpr int64_t kExactProducts = 126976;  // of INT8 that INT32 holds: see schedule/family.cpp
 
 // Bytes of the parts of a slot's scratch.
 constexpr int64_t kStageBytes = kBlockSteps * kStepBytes;
+constexpr int64_t kStages = 2;  // one is multiplied while the other is written
 constexpr int64_t kFloatBytes = kBlockSteps * 64 * kPanel * 4;  // 64: channels of an INT8 step
 constexpr int64_t kGroupBytes = 32 * kPanel * 4;
 
@@ -25,7 +24,7 @@ constexpr int64_t kGroupBytes = 32 * kPanel * 4;
 
 int64_t AmxShape::scratch_bytes(int64_t rows, const FmaShape& outliers) {
   const int64_t sums = rows * kPanel * static_cast<int64_t>(sizeof(double));
-  return kStageBytes + kFloatBytes + kGroupBytes + sums +
+  return kStages * kStageBytes + kFloatBytes + kGroupBytes + sums +
          outliers.stage_values(rows) * static_cast<int64_t>(sizeof(float));
 }
 
@@ -52,11 +51,14 @@ struct AmxProduct<SumType>::Work {
   const uint8_t* a;
   Sum* sums;
   int64_t stride;
-  uint8_t* stage;     // a block of B
+  uint8_t* stage;     // the block of B to multiply
+  uint8_t* later;     // and the one behind it
   float* floats;      // its rows, widened
   float* group_sums;  // of two row tiles
   double* outlier_sums;
   float* outlier_scratch;
+
+  int64_t row_pairs() const { return ceil_div(tile.rows.rows, 2 * kTileRows); }
 };
 
 template <class SumType>
@@ -71,18 +73,13 @@ AmxProduct<SumType>::AmxProduct(const AmxKernels& kernels, const ProductInput& i
 // ---- A
 
 template <class SumType>
-int64_t AmxProduct<SumType>::pack_items() const {
-  return ceil_div(shape_.steps(), kPackSteps);
-}
-
-template <class SumType>
 void AmxProduct<SumType>::pack_a(const RowTile& rows, int64_t item, void* to) const {
-  const int64_t first = item * kPackSteps;
-  const int64_t steps = std::min(kPackSteps, shape_.steps() - first);
+  const int64_t tile_rows = AmxShape::tile_rows(rows.rows);
+  auto* tile = static_cast<uint8_t*>(to) + shape_.block_offset(rows.rows, item);
   for (int64_t done = 0; done < rows.rows; done += kTileRows) {
     const RowTile part{rows.batch, rows.row + done, std::min(kTileRows, rows.rows - done)};
-    pack_rows(part, first, steps,
-              static_cast<uint8_t*>(to) + (done / kTileRows * shape_.steps() + first) * kTileBytes);
+    pack_rows(part, item, tile_rows, tile);
+    tile += shape_.block_steps(item) * AmxShape::step_bytes(rows.rows);
   }
 }
 
@@ -95,13 +92,14 @@ void AmxProduct<SumType>::narrow(const float* from, void* to, int64_t count) con
   }
 }
 
-// Tiles of at most 16 rows, with zeros after the last row and channel, and at outlier channels,
+// Tiles of tile_rows rows, with zeros after the last row and channel, and at outlier channels,
 // which are multiplied apart.
 template <class SumType>
-void AmxProduct<SumType>::pack_rows(const RowTile& rows, int64_t first_step, int64_t steps,
+void AmxProduct<SumType>::pack_rows(const RowTile& rows, int64_t block, int64_t tile_rows,
                                     uint8_t* to) const {
   const int64_t channels = shape_.step_channels();
-  const int64_t first = first_step * channels;
+  const int64_t steps = shape_.block_steps(block);
+  const int64_t first = block * kBlockSteps * channels;
   const int64_t count = std::min(steps * channels, shape_.k - first);
   const layout::MatrixLayout& stored = in_.a.layout;
   const int64_t bytes = kTileRowBytes / channels;
@@ -109,9 +107,9 @@ void AmxProduct<SumType>::pack_rows(const RowTile& rows, int64_t first_step, int
                         (in_.a.transposed ? stored.row_stride : stored.col_stride) == 1;
   const OutlierPlaces outliers =
       packed_ != nullptr ? outliers_within(*packed_, first, count) : OutlierPlaces{};
-  alignas(64) float wide[kPackSteps * 64];
-  alignas(64) uint8_t row[kPackSteps * kTileRowBytes];
-  for (int64_t i = 0; i < kTileRows; ++i) {
+  alignas(64) float wide[kBlockSteps * 64];
+  alignas(64) uint8_t row[kBlockSteps * kTileRowBytes];
+  for (int64_t i = 0; i < tile_rows; ++i) {
     const uint8_t* from = row;
     if (i >= rows.rows || !as_it_is || count < steps * channels) {
       std::memset(row, 0, static_cast<size_t>(steps * kTileRowBytes));
@@ -139,7 +137,7 @@ void AmxProduct<SumType>::pack_rows(const RowTile& rows, int64_t first_step, int
       }
     }
     for (int64_t step = 0; step < steps; ++step) {
-      std::memcpy(to + step * kTileBytes + i * kTileRowBytes, from + step * kTileRowBytes,
+      std::memcpy(to + (step * tile_rows + i) * kTileRowBytes, from + step * kTileRowBytes,
                   kTileRowBytes);
     }
   }
@@ -148,145 +146,176 @@ void AmxProduct<SumType>::pack_rows(const RowTile& rows, int64_t first_step, int
 // ---- B
 
 template <class SumType>
-const uint8_t* AmxProduct<SumType>::load_b(const Work& work, int64_t column, int64_t columns,
-                                           int64_t step, int64_t steps) const {
-  if (packed_ == nullptr || column % kPanel != 0)
-    return stage_b(work, column, columns, step, steps);
-  if (scaled_) return expand_b(work, column / kPanel, step, steps);
-  return packed_->row(column / kPanel, step * kTileRows);
-}
-
-// Quantised weights as BF16 codes minus zero points; their scales are applied to sums.
-template <class SumType>
-const uint8_t* AmxProduct<SumType>::expand_b(const Work& work, int64_t panel, int64_t step,
-                                             int64_t steps) const {
-  const int64_t rows = kBf16Step / channels_per_word(*packed_->format);  // of words in a step
-  const auto expand = kernels_.expand[static_cast<size_t>(*packed_->format)];
-  const TileGroups groups = groups_at(work, panel * kPanel, step, 0);
-  const GroupLanes* lanes = groups.lanes;
-  auto* to = reinterpret_cast<uint32_t*>(work.stage);
-  int64_t run = groups.first_steps;
-  for (int64_t done = 0; done < steps; done += run, run = groups.group_steps, ++lanes) {
-    expand(packed_->word_row(panel, (step + done) * rows), std::min(run, steps - done) * rows,
-           *lanes, to + done * kTileRows * kPanel);
-  }
-  return work.stage;
-}
-
-template <class SumType>
-int64_t AmxProduct<SumType>::group_steps() const {
-  return packed_->groups() > 1 ? packed_->weights.group_size / kBf16Step : shape_.steps();
+const uint8_t* AmxProduct<SumType>::load_b(const Work& work, const Block& block) const {
+  if (packed_ == nullptr || block.column % kPanel != 0) return stage_b(work, block);
+  return packed_->row(block.column / kPanel, block.step() * kTileRows);
 }
 
 // Columns whose channels lie side by side are transposed word by word.
 template <class SumType>
-bool AmxProduct<SumType>::transpose_words(const Work& work, int64_t column, int64_t columns,
-                                          int64_t step, int64_t steps) const {
+bool AmxProduct<SumType>::transpose_words(const Work& work, const Block& block) const {
   const layout::MatrixLayout& stored = in_.b.layout;
   const int64_t channels = shape_.step_channels();
   const int64_t bytes = kTileRowBytes / channels;
   const int64_t channel_stride = in_.b.transposed ? stored.col_stride : stored.row_stride;
   const int64_t column_bytes = (in_.b.transposed ? stored.row_stride : stored.col_stride) * bytes;
   if (packed_ != nullptr || source_bytes(in_.b.source) != bytes || stored.blocked ||
-      channel_stride != 1 || column_bytes % 4 != 0 || (step + steps) * channels > shape_.k) {
+      channel_stride != 1 || column_bytes % 4 != 0 ||
+      (block.step() + block.steps) * channels > shape_.k) {
     return false;
   }
-  const int64_t channel = step * channels;
+  const int64_t channel = block.step() * channels;
+  const int64_t batch = work.tile.rows.batch;
   const int64_t place = in_.b.transposed
-                            ? layout::element_offset(stored, work.tile.rows.batch, column, channel)
-                            : layout::element_offset(stored, work.tile.rows.batch, channel, column);
+                            ? layout::element_offset(stored, batch, block.column, channel)
+                            : layout::element_offset(stored, batch, channel, block.column);
   const auto* from = static_cast<const uint8_t*>(in_.b.base) + place * bytes;
   in_.executable.kernels->f32.transpose(reinterpret_cast<const float*>(from), column_bytes / 4,
                                         reinterpret_cast<float*>(work.stage), kPanel,
-                                        steps * kTileRows, columns);
+                                        block.steps * kTileRows, block.columns);
   return true;
 }
 
 template <class SumType>
-const uint8_t* AmxProduct<SumType>::stage_b(const Work& work, int64_t column, int64_t columns,
-                                            int64_t step, int64_t steps) const {
-  if (columns < kPanel) std::memset(work.stage, 0, static_cast<size_t>(steps * kStepBytes));
-  if (transpose_words(work, column, columns, step, steps)) return work.stage;
+const uint8_t* AmxProduct<SumType>::stage_b(const Work& work, const Block& block) const {
+  if (block.columns < kPanel) {
+    std::memset(work.stage, 0, static_cast<size_t>(block.steps * kStepBytes));
+  }
+  if (transpose_words(work, block)) return work.stage;
   const int64_t channels = shape_.step_channels();
-  const int64_t first = step * channels;
-  const int64_t count = std::min(steps * channels, shape_.k - first);
+  const int64_t first = block.step() * channels;
+  const int64_t count = std::min(block.steps * channels, shape_.k - first);
   const Kernels<float>& floats = in_.executable.kernels->f32;
   const float* rows = work.floats;
   if (packed_ != nullptr) {
-    rows = load_panel(floats, *packed_, {Rows::kChannels, first, count, column, columns}, true,
-                      work.floats);
+    rows =
+        load_panel(floats, *packed_, {Rows::kChannels, first, count, block.column, block.columns},
+                   true, work.floats);
   } else {
-    if (columns < kPanel) std::fill_n(work.floats, count * kPanel, 0.0F);
-    load_block(floats, in_.b, work.tile.rows.batch, {first, count, column, columns}, work.floats,
-               kPanel);
+    if (block.columns < kPanel) std::fill_n(work.floats, count * kPanel, 0.0F);
+    load_block(floats, in_.b, work.tile.rows.batch, {first, count, block.column, block.columns},
+               work.floats, kPanel);
   }
-  std::fill(work.floats + count * kPanel, work.floats + steps * channels * kPanel, 0.0F);
+  std::fill(work.floats + count * kPanel, work.floats + block.steps * channels * kPanel, 0.0F);
   auto* to = reinterpret_cast<uint32_t*>(work.stage);
   if constexpr (kIntegers) {
-    kernels_.quad_rows(rows, steps * kTileRows, to);
+    kernels_.quad_rows(rows, block.steps * kTileRows, to);
   } else {
-    kernels_.pair_rows(rows, steps * kTileRows, to);
+    kernels_.pair_rows(rows, block.steps * kTileRows, to);
   }
   return work.stage;
 }
 
 // ---- Products
 
+// Groups of weights that have scales, which apply to the sums of their groups.
 template <class SumType>
-typename AmxProduct<SumType>::Bytes AmxProduct<SumType>::packed_block(int64_t column, int64_t step,
-                                                                      int64_t steps) const {
-  const int64_t panel = column / kPanel;
-  if (packed_ == nullptr || panel >= packed_->panel_count || step >= shape_.steps()) return {};
-  const int64_t rows = shape_.step_channels() / channels_per_word(*packed_->format);
-  return {packed_->row(panel, step * rows), steps * rows * packed_->row_bytes};
-}
-
-template <class SumType>
-TileGroups AmxProduct<SumType>::groups_at(const Work& work, int64_t column, int64_t step,
-                                          int64_t rows) const {
+TileGroups AmxProduct<SumType>::groups_at(int64_t column, int64_t step) const {
   const int64_t groups = std::max<int64_t>(packed_->groups(), 1);
-  const int64_t run = group_steps();
-  const int64_t place = step + (groups > 1 ? packed_->weights.group_offset / kBf16Step : 0);
-  return {packed_->lanes.data() + column / kPanel * groups + place / run, run - place % run, run,
-          rows, work.group_sums};
+  const bool one = packed_->groups() <= 1;
+  const int64_t run = one ? shape_.steps() : packed_->weights.group_size / kBf16Step;
+  const int64_t place = step + (one ? 0 : packed_->weights.group_offset / kBf16Step);
+  return {packed_->lanes.data() + column / kPanel * groups + place / run, run - place % run, run};
 }
 
-// `steps` steps of one panel of columns, for all rows of the tile. `next`: what will be read next.
+// Steps [first, first + steps) of a block.
 template <class SumType>
-void AmxProduct<SumType>::add_block(const Work& work, const Segment& segment, const Block& block,
-                                    const Bytes& next) const {
-  const int64_t column = segment.column + block.column;
-  const int64_t columns = std::min<int64_t>(kPanel, segment.columns - block.column);
+WordSteps AmxProduct<SumType>::words_of(const Block& block, int64_t first, int64_t steps) const {
+  if (steps == 0) return {};
+  const int64_t rows = kBf16Step / channels_per_word(*packed_->format);  // of words in a step
+  const int64_t step = block.step() + first;
+  return {packed_->word_row(block.column / kPanel, step * rows), steps,
+          groups_at(block.column, step)};
+}
+
+// What a call of `steps` steps fetches of a block that is read later, one call of `shares`.
+template <class SumType>
+Upcoming AmxProduct<SumType>::share_of(const Block& block, int64_t share, int64_t shares,
+                                       int64_t steps) const {
+  if (packed_ == nullptr || block.steps == 0) return {};
+  const int64_t rows = shape_.step_channels() / channels_per_word(*packed_->format);
+  const int64_t bytes = block.steps * rows * packed_->row_bytes;
+  const int64_t lines = ceil_div(bytes, kLine * shares * steps);
+  return {packed_->row(block.column / kPanel, block.step() * rows) + share * steps * lines * kLine,
+          lines};
+}
+
+// A block for all rows of the tile. `after`: the one that is multiplied next; where it is expanded
+// meanwhile, the one behind it is fetched.
+template <class SumType>
+void AmxProduct<SumType>::add_block(Work& work, const Segment& segment, const Block& block,
+                                    const Block& after) const {
   const int64_t rows = work.tile.rows.rows;
-  const int64_t pairs = ceil_div(rows, 2 * kTileRows);
-  const bool fuses = scaled_ && pairs == 1;
-  const uint8_t* b = fuses ? nullptr : load_b(work, column, columns, block.step, block.steps);
-  const int64_t a_stride = shape_.steps() * kTileBytes;
+  const int64_t pairs = work.row_pairs();
+  const uint8_t* b = scaled_ ? work.stage : load_b(work, block);
+  const int64_t a_step = AmxShape::step_bytes(rows);
+  const int64_t a_stride = block.steps * a_step;
+  const uint8_t* const a_block = work.a + shape_.block_offset(rows, block.index);
+  Sum* const sums = work.sums + segment.sums_column + block.column - segment.column;
+  const bool expands = scaled_ && pairs > 1;
+  const Block fetched = expands ? next_block(work, segment, after) : after;
   for (int64_t pair = 0; pair < pairs; ++pair) {
-    const int64_t lines = ceil_div(next.count, kLine * pairs * block.steps);
-    const Upcoming upcoming{next.data + pair * block.steps * lines * kLine, lines};
+    const Upcoming upcoming = share_of(fetched, pair, pairs, block.steps);
     const int64_t row = pair * 2 * kTileRows;
     const int64_t count = std::min(2 * kTileRows, rows - row);
     const size_t two = count > kTileRows ? 1 : 0;
-    const uint8_t* a = work.a + row / kTileRows * a_stride + block.step * kTileBytes;
-    Sum* sums = work.sums + row * work.stride + segment.sums_column + block.column;
-    const bool fresh = block.step == 0;
-    if constexpr (kIntegers) {
-      kernels_.int8[two](block.steps, a, a_stride, b, reinterpret_cast<uint8_t*>(sums),
-                         work.stride * 4, fresh, upcoming);
-    } else if (!scaled_) {
-      kernels_.bf16[two](block.steps, a, a_stride, b, reinterpret_cast<uint8_t*>(sums),
-                         work.stride * 4, fresh, upcoming);
-    } else if (fuses) {
-      const auto* words =
-          reinterpret_cast<const uint32_t*>(packed_block(column, block.step, block.steps).data);
-      kernels_.fused[static_cast<size_t>(*packed_->format)][two](
-          groups_at(work, column, block.step, count), block.steps, a, a_stride, words, work.stage,
-          sums, work.stride, upcoming);
-    } else {
-      kernels_.scaled[two](groups_at(work, column, block.step, count), block.steps, a, a_stride, b,
-                           sums, work.stride, upcoming);
+    const TilesOfA a{a_block + row / kTileRows * a_stride, a_step, a_stride};
+    Sum* const to = sums + row * work.stride;
+    if constexpr (!kIntegers) {
+      if (scaled_) {
+        const auto format = static_cast<size_t>(*packed_->format);
+        const TileSums group_sums{to, work.stride, count, work.group_sums};
+        if (!expands) {
+          kernels_.fused[format][two](words_of(block, 0, block.steps), a, work.stage, group_sums,
+                                      upcoming);
+          continue;
+        }
+        const int64_t first = after.steps * pair / pairs;
+        const int64_t expanded = after.steps * (pair + 1) / pairs - first;
+        kernels_.scaled[format][two](groups_at(block.column, block.step()), block.steps, a, b,
+                                     group_sums, words_of(after, first, expanded),
+                                     work.later + first * kStepBytes, upcoming);
+        continue;
+      }
     }
+    const auto& products = kIntegers ? kernels_.int8 : kernels_.bf16;
+    products[two](block.steps, a, b, reinterpret_cast<uint8_t*>(to), work.stride * 4,
+                  block.index == 0, upcoming);
+  }
+  std::swap(work.stage, work.later);
+}
+
+// With little of A, a panel of B is read from its first to its last channel; else A is gone through
+// once. After the last block: none.
+template <class SumType>
+typename AmxProduct<SumType>::Block AmxProduct<SumType>::next_block(const Work& work,
+                                                                    const Segment& segment,
+                                                                    const Block& block) const {
+  if (block.steps == 0) return {};
+  int64_t column = block.column, index = block.index;
+  const int64_t end = segment.column + segment.columns;
+  if (shape_.a_bytes(work.tile.rows.rows) <= kSmallA) {
+    if (++index == shape_.blocks()) column += kPanel, index = 0;
+    if (column >= end) return {};
+  } else {
+    column += kPanel;
+    if (column >= end) column = segment.column, ++index;
+    if (index == shape_.blocks()) return {};
+  }
+  return {column, std::min<int64_t>(kPanel, end - column), index, shape_.block_steps(index)};
+}
+
+template <class SumType>
+void AmxProduct<SumType>::add_segment(Work& work, const Segment& segment) const {
+  Block block{segment.column, std::min<int64_t>(kPanel, segment.columns), 0, shape_.block_steps(0)};
+  if (scaled_ && work.row_pairs() > 1) {
+    kernels_.expand[static_cast<size_t>(*packed_->format)](words_of(block, 0, block.steps),
+                                                           work.stage);
+  }
+  while (block.steps > 0) {
+    const Block after = next_block(work, segment, block);
+    add_block(work, segment, block, after);
+    block = after;
   }
 }
 
@@ -318,36 +347,18 @@ template <class SumType>
 void AmxProduct<SumType>::add_products(const Tile& tile, const void* a, void* scratch, Sum* sums,
                                        int64_t stride) const {
   auto* bytes = static_cast<uint8_t*>(scratch);
-  Work work{tile,   static_cast<const uint8_t*>(a), sums, stride, bytes, nullptr, nullptr, nullptr,
-            nullptr};
-  work.floats = reinterpret_cast<float*>(bytes + kStageBytes);
-  work.group_sums = reinterpret_cast<float*>(bytes + kStageBytes + kFloatBytes);
-  work.outlier_sums = reinterpret_cast<double*>(bytes + kStageBytes + kFloatBytes + kGroupBytes);
+  Work work{tile,    static_cast<const uint8_t*>(a),
+            sums,    stride,
+            bytes,   bytes + kStageBytes,
+            nullptr, nullptr,
+            nullptr, nullptr};
+  bytes += kStages * kStageBytes;
+  work.floats = reinterpret_cast<float*>(bytes);
+  work.group_sums = reinterpret_cast<float*>(bytes + kFloatBytes);
+  work.outlier_sums = reinterpret_cast<double*>(bytes + kFloatBytes + kGroupBytes);
   work.outlier_scratch = reinterpret_cast<float*>(work.outlier_sums + tile.rows.rows * kPanel);
-  const int64_t steps = shape_.steps();
-  kernels_.configure();
-  for (int s = 0; s < tile.segment_count; ++s) {
-    const Segment& segment = tile.segments[s];
-    // With little of A, a panel of B is read from its first to its last channel; else A is gone
-    // through once.
-    if (shape_.a_bytes(tile.rows.rows) <= kSmallA) {
-      for (int64_t column = 0; column < segment.columns; column += kPanel) {
-        for (int64_t step = 0; step < steps; step += kBlockSteps) {
-          const int64_t count = std::min(kBlockSteps, steps - step);
-          add_block(work, segment, {column, step, count},
-                    packed_block(segment.column + column, step + count, kBlockSteps));
-        }
-      }
-    } else {
-      for (int64_t step = 0; step < steps; step += kBlockSteps) {
-        const int64_t count = std::min(kBlockSteps, steps - step);
-        for (int64_t column = 0; column < segment.columns; column += kPanel) {
-          add_block(work, segment, {column, step, count},
-                    packed_block(segment.column + column + kPanel, step, count));
-        }
-      }
-    }
-  }
+  kernels_.configure(AmxShape::tile_rows(tile.rows.rows));
+  for (int s = 0; s < tile.segment_count; ++s) add_segment(work, tile.segments[s]);
   kernels_.release();
   add_outliers(work);
 }

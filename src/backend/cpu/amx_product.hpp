@@ -2,6 +2,7 @@
 // quantised weights that are expanded to BF16 and scaled after each group.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "backend/cpu/fma_product.hpp"
@@ -16,7 +17,19 @@ struct AmxShape {
 
   int64_t step_channels() const { return integers ? 64 : 32; }
   int64_t steps() const { return ceil_div(k, step_channels()); }
-  int64_t a_bytes(int64_t rows) const { return ceil_div(rows, 16) * steps() * 1024; }
+  // Packed A: blocks of steps, in each one row tile after the other. Row tiles have 16 rows, a
+  // single one only those there are.
+  static constexpr int64_t kBlockSteps = 8;  // a block of B and its rows of A share the L1 cache
+  int64_t blocks() const { return ceil_div(steps(), kBlockSteps); }
+  int64_t block_steps(int64_t block) const {
+    return std::min(kBlockSteps, steps() - block * kBlockSteps);
+  }
+  static int64_t tile_rows(int64_t rows) { return std::min<int64_t>(rows, 16); }
+  static int64_t step_bytes(int64_t rows) { return tile_rows(rows) * 64; }
+  int64_t a_bytes(int64_t rows) const { return ceil_div(rows, 16) * steps() * step_bytes(rows); }
+  int64_t block_offset(int64_t rows, int64_t block) const {
+    return ceil_div(rows, 16) * block * kBlockSteps * step_bytes(rows);
+  }
   // A block of B, its rows as floats, the sums of a group, sums of outlier channels and what their
   // product needs.
   static int64_t scratch_bytes(int64_t rows, const FmaShape& outliers);
@@ -33,7 +46,7 @@ class AmxProduct {
 
   AmxProduct(const AmxKernels& kernels, const ProductInput& input);
 
-  int64_t pack_items() const;
+  int64_t pack_items() const { return shape_.blocks(); }
   void pack_a(const RowTile& rows, int64_t item, void* to) const;
   // As in FmaProduct. Rows of sums are there up to a multiple of 16.
   void add_products(const Tile& tile, const void* a, void* scratch, Sum* sums,
@@ -42,27 +55,25 @@ class AmxProduct {
  private:
   static constexpr bool kIntegers = !std::is_same_v<Sum, float>;
   struct Work;
+  // A block of steps of one panel of columns; none without steps.
   struct Block {
-    int64_t column, step, steps;  // column: of the segment
-  };
-  struct Bytes {
-    const uint8_t* data = nullptr;
-    int64_t count = 0;
+    int64_t column = 0, columns = 0;
+    int64_t index = 0, steps = 0;
+
+    int64_t step() const { return index * AmxShape::kBlockSteps; }
   };
 
-  void pack_rows(const RowTile& rows, int64_t first_step, int64_t steps, uint8_t* to) const;
+  void pack_rows(const RowTile& rows, int64_t block, int64_t tile_rows, uint8_t* to) const;
   void narrow(const float* from, void* to, int64_t count) const;
-  Bytes packed_block(int64_t column, int64_t step, int64_t steps) const;
-  TileGroups groups_at(const Work& work, int64_t column, int64_t step, int64_t rows) const;
-  void add_block(const Work& work, const Segment& segment, const Block& block,
-                 const Bytes& next) const;
-  const uint8_t* load_b(const Work& work, int64_t column, int64_t columns, int64_t step,
-                        int64_t steps) const;
-  const uint8_t* expand_b(const Work& work, int64_t panel, int64_t step, int64_t steps) const;
-  const uint8_t* stage_b(const Work& work, int64_t column, int64_t columns, int64_t step,
-                         int64_t steps) const;
-  bool transpose_words(const Work& work, int64_t column, int64_t columns, int64_t step,
-                       int64_t steps) const;
+  Block next_block(const Work& work, const Segment& segment, const Block& block) const;
+  void add_segment(Work& work, const Segment& segment) const;
+  void add_block(Work& work, const Segment& segment, const Block& block, const Block& after) const;
+  Upcoming share_of(const Block& block, int64_t share, int64_t shares, int64_t steps) const;
+  TileGroups groups_at(int64_t column, int64_t step) const;
+  WordSteps words_of(const Block& block, int64_t first, int64_t steps) const;
+  const uint8_t* load_b(const Work& work, const Block& block) const;
+  const uint8_t* stage_b(const Work& work, const Block& block) const;
+  bool transpose_words(const Work& work, const Block& block) const;
   void add_outliers(const Work& work) const;
   int64_t group_steps() const;
 

@@ -49,11 +49,13 @@ class Executable {
   int64_t column_tiles() const;
 
   // The workspace: packed A, shared or one for each slot, then the slots. A slot has, each part a
-  // multiple of 64 bytes, the sums of a tile [padded_m][padded_n], the product's scratch, and two
-  // rows of the epilogue.
+  // multiple of 64 bytes, the sums of a tile [padded_m][sums_stride], the product's scratch, and
+  // two rows of the epilogue.
   int64_t padded_m() const;  // rows of sums: whole tiles of a tile unit
   int64_t padded_n() const;  // columns of sums: whole panels
-  int64_t sums_bytes() const { return padded_m() * padded_n() * int64_t{sizeof(double)}; }
+  // Not a power of two: the rows would compete for a few sets of the caches.
+  int64_t sums_stride() const { return padded_n() + 16; }
+  int64_t sums_bytes() const { return padded_m() * sums_stride() * int64_t{sizeof(double)}; }
   int64_t a_bytes() const;
   int64_t scratch_bytes() const;
   int64_t slot_bytes() const;

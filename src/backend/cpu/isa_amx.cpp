@@ -11,6 +11,8 @@ template <WordFormat kFormat>
 constexpr void list_expansions(AmxKernels& kernels) {
   constexpr int kIndex = static_cast<int>(kFormat);
   kernels.expand[kIndex] = expand<kFormat>;
+  kernels.scaled[kIndex][0] = scaled_tile_product<kFormat, 1>;
+  kernels.scaled[kIndex][1] = scaled_tile_product<kFormat, 2>;
   kernels.fused[kIndex][0] = fused_tile_product<kFormat, 1>;
   kernels.fused[kIndex][1] = fused_tile_product<kFormat, 2>;
 }
@@ -23,8 +25,6 @@ constexpr AmxKernels make_amx_kernels() {
   kernels.bf16[1] = tile_product<false, 2>;
   kernels.int8[0] = tile_product<true, 1>;
   kernels.int8[1] = tile_product<true, 2>;
-  kernels.scaled[0] = scaled_tile_product<1>;
-  kernels.scaled[1] = scaled_tile_product<2>;
   list_expansions<WordFormat::kE4m3>(kernels);
   list_expansions<WordFormat::kE5m2>(kernels);
   list_expansions<WordFormat::kInt8>(kernels);

@@ -68,26 +68,24 @@ struct IsaKernels {
   int stream_panels[kStreamSizes] = {};            // panels that a call covers
 };
 
-// Tile units (kernels/cpu/amx_tile.hpp). A thread configures them before products and releases them
-// afterwards. Row tiles: 1 or 2, indexed from 0.
+// Tile units (kernels/cpu/amx_tile.hpp). A thread configures them for up to 16 rows of a row tile
+// before products and releases them afterwards. Row tiles: 1 or 2, indexed from 0.
 struct AmxKernels {
-  void (*configure)() = nullptr;
+  void (*configure)(int64_t rows) = nullptr;
   void (*release)() = nullptr;
-  using Product = void (*)(int64_t steps, const uint8_t* a, int64_t a_stride, const uint8_t* b,
-                           uint8_t* sums, int64_t stride, bool fresh, Upcoming next);
+  using Product = void (*)(int64_t steps, TilesOfA a, const uint8_t* b, uint8_t* sums,
+                           int64_t stride, bool fresh, Upcoming next);
   Product bf16[2] = {};  // sums in FP32
   Product int8[2] = {};  // in INT32
-  using ScaledProduct = void (*)(const TileGroups& groups, int64_t steps, const uint8_t* a,
-                                 int64_t a_stride, const uint8_t* b, float* sums, int64_t stride,
-                                 Upcoming next);
-  ScaledProduct scaled[2] = {};
-  using FusedProduct = void (*)(const TileGroups& groups, int64_t steps, const uint8_t* a,
-                                int64_t a_stride, const uint32_t* words, uint8_t* stage,
-                                float* sums, int64_t stride, Upcoming next);
-  FusedProduct fused[kWordFormats][2] = {};  // of the formats of `expand`
-  using Expand = void (*)(const uint32_t* words, int64_t rows, const GroupLanes& lanes,
-                          uint32_t* to);
-  Expand expand[kWordFormats] = {};  // of kE4m3, kE5m2, kInt8, kInt4
+  // By format: of kE4m3, kE5m2, kInt8, kInt4.
+  using ScaledProduct = void (*)(const TileGroups& groups, int64_t steps, TilesOfA a,
+                                 const uint8_t* b, const TileSums& sums, const WordSteps& later,
+                                 uint8_t* later_to, Upcoming next);
+  ScaledProduct scaled[kWordFormats][2] = {};
+  using FusedProduct = void (*)(const WordSteps& words, TilesOfA a, uint8_t* ring,
+                                const TileSums& sums, Upcoming next);
+  FusedProduct fused[kWordFormats][2] = {};
+  void (*expand[kWordFormats])(const WordSteps& words, uint8_t* to) = {};
   void (*narrow_to_bf16)(const float* from, uint16_t* to, int64_t count) = nullptr;
   void (*narrow_to_int8)(const float* from, int8_t* to, int64_t count) = nullptr;
   void (*pair_rows)(const float* rows, int64_t words, uint32_t* to) = nullptr;

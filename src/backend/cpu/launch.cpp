@@ -182,7 +182,7 @@ Tile Launch<Product>::tile_of(const RowTile& rows, int64_t column_tile) const {
 template <class Product>
 void Launch<Product>::run_tile(const Tile& tile, const void* a, int slot) const {
   uint8_t* const base = slots_ + slot * executable_.slot_bytes();
-  const int64_t stride = executable_.padded_n();
+  const int64_t stride = executable_.sums_stride();
   Sum* const sums = reinterpret_cast<Sum*>(base);
   std::fill_n(sums, tile.rows.rows * stride, Sum{0});
   uint8_t* const scratch = base + executable_.sums_bytes();
@@ -192,7 +192,7 @@ void Launch<Product>::run_tile(const Tile& tile, const void* a, int slot) const 
 
 template <class Product>
 void Launch<Product>::finish(const Tile& tile, Sum* sums, double* row) const {
-  const int64_t stride = executable_.padded_n();
+  const int64_t stride = executable_.sums_stride();
   if (plain_.covers()) {
     const float* factors = plain_.column_factors(tile, reinterpret_cast<float*>(row));
     for (int64_t i = 0; i < tile.rows.rows; ++i) {
@@ -206,8 +206,8 @@ void Launch<Product>::finish(const Tile& tile, Sum* sums, double* row) const {
     if constexpr (std::is_same_v<Sum, double>) {
       wide = sums + i * stride;
     } else {
-      wide = row + stride;
-      std::copy_n(sums + i * stride, stride, wide);
+      wide = row + executable_.padded_n();
+      std::copy_n(sums + i * stride, executable_.padded_n(), wide);
     }
     epilogue_.finish_row(tile.rows.batch, place, tile.columns, wide, row);
   }
