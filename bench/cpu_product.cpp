@@ -28,11 +28,17 @@ void repeat(const cli::Buffer& source, const cli::Buffer& target) {
   }
 }
 
-cli::Buffer random_matrix(gemm_precision_t precision, int64_t count, uint64_t seed) {
+// `values`: the format that holds all of them.
+cli::Buffer random_matrix(gemm_precision_t precision, int64_t count, uint64_t seed,
+                          gemm_precision_t values) {
   std::mt19937_64 random(seed);
   std::normal_distribution<double> normal(0, precision == PRECISION_INT8 ? 30 : 1);
   cli::Buffer block(base::storage_bytes(precision, kPeriod));
-  for (int64_t i = 0; i < kPeriod; ++i) base::encode(precision, block.data(), i, normal(random));
+  for (int64_t i = 0; i < kPeriod; ++i) {
+    uint64_t code = 0;
+    base::encode(values, &code, 0, normal(random));
+    base::encode(precision, block.data(), i, base::decode(values, &code, 0));
+  }
   cli::Buffer matrix(base::storage_bytes(precision, count));
   repeat(block, matrix);
   return matrix;
@@ -142,7 +148,7 @@ class OwnProduct : public Product {
 
 }  // namespace
 
-Inputs make_inputs(const intent::Problem& problem, size_t sets, bool with_weights) {
+Inputs make_inputs(const intent::Problem& problem, size_t sets, Fp32Weights kind) {
   Inputs inputs;
   inputs.m = problem.m;
   inputs.n = problem.n;
@@ -150,10 +156,11 @@ Inputs make_inputs(const intent::Problem& problem, size_t sets, bool with_weight
   inputs.format = problem.a.precision;
   inputs.output = problem.c.precision;
   for (size_t set = 0; set < sets; ++set) {
-    inputs.activations.push_back(random_matrix(inputs.format, problem.m * problem.k, 2 * set));
-    if (with_weights) {
-      inputs.weights.push_back(random_matrix(inputs.format, problem.n * problem.k, 2 * set + 1));
-    }
+    const gemm_precision_t format = inputs.format;
+    const bool narrow = format == PRECISION_FP32 && kind == Fp32Weights::kBf16Values;
+    inputs.activations.push_back(random_matrix(format, problem.m * problem.k, 2 * set, format));
+    inputs.weights.push_back(random_matrix(format, problem.n * problem.k, 2 * set + 1,
+                                           narrow ? PRECISION_BF16 : format));
   }
   if (inputs.format == PRECISION_INT8) {
     inputs.scales = cli::Buffer(base::storage_bytes(PRECISION_FP32, problem.n));
@@ -174,7 +181,7 @@ base::Result<std::unique_ptr<Product>> make_own(const cli::NamedProblem& problem
   auto own = std::make_unique<OwnProduct>(std::move(plan), problem.problem, inputs);
   const auto packed = own->pack(problem.problem);
   if (!packed.ok()) {
-    if (own->needs_packed() || inputs.weights.empty()) return packed.error();
+    if (own->needs_packed()) return packed.error();
     own->use_plain_weights();
     DEEPGEMM_TRY(own->launch(0));
   }

@@ -22,9 +22,11 @@ struct Inputs {
   cli::Buffer scales;                             // INT8: FP32 factor of each row of the weights
 };
 
-// Random values; the weights of no two sets are the same. Empty matrices where `with_weights` is
-// false.
-Inputs make_inputs(const intent::Problem& problem, size_t sets, bool with_weights);
+// What weights in FP32 hold: the values of a BF16 checkpoint, which most models are, or any.
+enum class Fp32Weights : uint8_t { kBf16Values, kAnyValues };
+
+// Random values; the weights of no two sets are the same.
+Inputs make_inputs(const intent::Problem& problem, size_t sets, Fp32Weights kind);
 
 // Bytes of the weights of one set, without scales.
 int64_t weight_bytes(const intent::Problem& problem);

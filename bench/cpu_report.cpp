@@ -26,6 +26,7 @@ struct Options {
   std::vector<std::string> files;
   std::vector<std::string> classes;  // empty: all
   TurnLimits limits;
+  Fp32Weights fp32_weights = Fp32Weights::kBf16Values;
   int64_t memory_bytes = int64_t{4} << 30;
 };
 
@@ -124,7 +125,7 @@ base::Result<std::unique_ptr<Contest>> make_contest(const Entry& entry, const Op
   auto contest = std::make_unique<Contest>();
   const int64_t stored = base::storage_bytes(problem.a.precision, problem.n * problem.k);
   contest->limits = limits_for(problem, stored, options, kCopies);
-  contest->inputs = make_inputs(problem, contest->limits.sets, true);
+  contest->inputs = make_inputs(problem, contest->limits.sets, options.fp32_weights);
   DEEPGEMM_TRY_ASSIGN(own, make_own(entry.problem, contest->inputs));
   contest->own = std::move(own);
   if (int4) {
@@ -172,8 +173,9 @@ double floor_us(const Entry& entry, double bytes_us, const Ceilings& ceilings) {
 }
 
 // Bytes that must be read or written at least once; INT4 has a scale and a zero point for a group.
-double least_bytes(const intent::Problem& problem) {
+double least_bytes(const intent::Problem& problem, Fp32Weights kind) {
   double bytes = static_cast<double>(weight_bytes(problem));
+  if (problem.b.precision == PRECISION_FP32 && kind == Fp32Weights::kBf16Values) bytes /= 2;
   if (base::is_int4(problem.b.precision)) {
     const double groups = static_cast<double>(problem.n * problem.k) /
                           static_cast<double>(problem.contract.group_size);
@@ -189,7 +191,7 @@ Json spread_json(const cli::Timing& timing) {
 }
 
 Json row_json(const Entry& entry, const Contest& contest, const std::vector<cli::Timing>& timings,
-              double pressure, const Ceilings& ceilings) {
+              double pressure, Fp32Weights kind, const Ceilings& ceilings) {
   const intent::Problem& problem = entry.problem.problem;
   Json peers = Json::object();
   Json details = Json::object();
@@ -201,7 +203,7 @@ Json row_json(const Entry& entry, const Contest& contest, const std::vector<cli:
                      {"spread", spread_json(timings[at])}};
     ++at;
   }
-  const double bytes = least_bytes(problem);
+  const double bytes = least_bytes(problem, kind);
   return {{"line", entry.problem.line},
           {"class", entry.row_class},
           {"m", problem.m},
@@ -232,7 +234,7 @@ base::Result<Json> time_entry(const Entry& entry, const Options& options,
   for (int attempt = 0; attempt < kTries; ++attempt) {
     const cli::PressureMeter pressure;
     DEEPGEMM_TRY_ASSIGN(timings, measure_in_turns(products, contest->limits));
-    row = row_json(entry, *contest, timings, pressure.share(), ceilings);
+    row = row_json(entry, *contest, timings, pressure.share(), options.fp32_weights, ceilings);
     if (!row["noisy"].get<bool>()) break;
   }
   return row;
@@ -322,7 +324,11 @@ int run_program(int argc, char** argv) {
   program.add_option("--class", options.classes, "fp32, bf16, int8 or w4; repeatable");
   program.add_option("--seconds", options.limits.seconds, "of launches, for each implementation")
       ->capture_default_str();
+  bool any_values = false;
+  program.add_flag("--any-fp32-weights", any_values,
+                   "FP32 weights that do not hold the values of a BF16 checkpoint");
   CLI11_PARSE(program, argc, argv);
+  if (any_values) options.fp32_weights = Fp32Weights::kAnyValues;
   const auto done = report(options);
   if (!done.ok()) {
     std::fputs(fmt::format("deepgemm_cpu_report: {}\n", done.error().message).c_str(), stderr);

@@ -7,11 +7,6 @@
 namespace deepgemm::cpu {
 namespace {
 
-inline void add_to(double* to, FloatVector sums) {
-  store(to, load<WideVector>(to) + __builtin_convertvector(sums, WideVector));
-}
-inline void add_to(double* to, DoubleVector sums) { store(to, load<DoubleVector>(to) + sums); }
-
 // kRows rows and two vectors of columns: sum[i][j] = a[i][0]*b[0][j] + ... + a[i][k-1]*b[k-1][j] in
 // T, in ascending order with one chain an element, then acc[i*acc_stride + j] += sum[i][j]. The
 // bits of an element are the same for every number of rows. a: element (i, p) at (p / kStripe) *
@@ -25,7 +20,7 @@ void multiply(int64_t k, const T* a, int64_t a_step, const T* b, double* acc, in
   for (; k > 0; k -= kStripe, a += a_step) {
     const int64_t count = k < kStripe ? k : kStripe;
     for (int64_t p = 0; p < count; ++p, b += kPanel) {
-      // The panel and the rows of A together are more than the L1 cache holds.
+      // B passes through the L1 cache, in which the rows of A stay.
       __builtin_prefetch(b + kAhead);
       __builtin_prefetch(b + kAhead + kLanes<T>);
       const Vector b0 = *reinterpret_cast<const Vector*>(b);

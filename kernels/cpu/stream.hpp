@@ -47,9 +47,7 @@ struct Stream {
   void store_sums(double* to, int64_t stride) const {
     unrolled<kRows>([&](auto i) {
       unrolled<kVectors>([&](auto v) {
-        double* place = to + i.value * stride + v.value * kFloatLanes;
-        store(place,
-              load<WideVector>(place) + __builtin_convertvector(sum[v.value][i.value], WideVector));
+        add_to(to + i.value * stride + v.value * kFloatLanes, sum[v.value][i.value]);
       });
     });
   }

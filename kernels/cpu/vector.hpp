@@ -67,5 +67,34 @@ inline void store(void* to, const Vector& value) {
   *static_cast<Unaligned*>(to) = value;
 }
 
+// The lanes of a FloatVector as doubles, in two vectors.
+struct Doubles {
+  DoubleVector low, high;
+};
+
+inline Doubles widen(FloatVector values) {
+#if DEEPGEMM_VECTOR_BYTES == 64 && defined(__AVX512DQ__) && !defined(__clang__)
+  // __builtin_convertvector sends the result through memory.
+  typedef float Half __attribute__((vector_size(32)));
+  const auto convert = [](Half half) {
+    constexpr int kCurrentRounding = 4;
+    return __builtin_bit_cast(DoubleVector, __builtin_ia32_cvtps2pd512_mask(
+                                                half, DoubleVector{}, 0xFF, kCurrentRounding));
+  };
+  return {convert(__builtin_ia32_extractf32x8_mask(values, 0, Half{}, 0xFF)),
+          convert(__builtin_ia32_extractf32x8_mask(values, 1, Half{}, 0xFF))};
+#else
+  return __builtin_bit_cast(Doubles, __builtin_convertvector(values, WideVector));
+#endif
+}
+
+inline void add_to(double* to, FloatVector values) {
+  const Doubles wide = widen(values);
+  store(to, load<DoubleVector>(to) + wide.low);
+  double* const behind = to + kLanes<double>;
+  store(behind, load<DoubleVector>(behind) + wide.high);
+}
+inline void add_to(double* to, DoubleVector values) { store(to, load<DoubleVector>(to) + values); }
+
 }  // namespace
 }  // namespace deepgemm::cpu

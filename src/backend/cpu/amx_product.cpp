@@ -25,7 +25,7 @@ constexpr int64_t kGroupBytes = 32 * kPanel * 4;
 int64_t AmxShape::scratch_bytes(int64_t rows, const FmaShape& outliers) {
   const int64_t sums = rows * kPanel * static_cast<int64_t>(sizeof(double));
   return kStages * kStageBytes + kFloatBytes + kGroupBytes + sums +
-         outliers.stage_values(rows) * static_cast<int64_t>(sizeof(float));
+         outliers.stage_values(rows, kPanel) * static_cast<int64_t>(sizeof(float));
 }
 
 bool fits_tiles(const ProductInput& input) {

@@ -160,7 +160,8 @@ int64_t Executable::a_bytes() const {
 
 int64_t Executable::scratch_bytes() const {
   const FmaShape shape(problem.k, block_k, false);
-  int64_t bytes = shape.stage_values(block_m) * (multiplicand == Multiplicand::kFloat ? 4 : 8);
+  int64_t bytes =
+      shape.stage_values(block_m, padded_n()) * (multiplicand == Multiplicand::kFloat ? 4 : 8);
   if (amx != nullptr) bytes = std::max(bytes, AmxShape::scratch_bytes(block_m, shape));
   return round_up(bytes, kCacheLine);
 }

@@ -1,10 +1,12 @@
 #include "backend/cpu/fma_product.hpp"
 
+#include <array>
 #include <type_traits>
 
 namespace deepgemm::cpu {
 namespace {
 
+constexpr int64_t kMostStreamedRows = 2 * kStreamRows;
 constexpr int64_t kSmallA = 256 * 1024;  // bytes of packed A that stay in the L2 cache beside B
 
 }  // namespace
@@ -99,20 +101,21 @@ const T* FmaProduct<T>::gather_outliers(const RowTile& rows, const Range& range,
 
 // ---- B
 
+// One panel of columns, in `stage` or where it lies.
 template <class T>
 const T* FmaProduct<T>::load_b(const Work& work, const Range& range, int64_t column,
-                               int64_t columns) const {
+                               int64_t columns, T* stage) const {
   if (packed_ != nullptr) {
     const PanelRange panel{range.of, range.first, range.count, column, columns};
-    return load_panel(kernels_, *packed_, panel, in_.integers, work.stage);
+    return load_panel(kernels_, *packed_, panel, in_.integers, stage);
   }
-  if (columns < kPanel) std::fill_n(work.stage, range.count * kPanel, T{0});
+  if (columns < kPanel) std::fill_n(stage, range.count * kPanel, T{0});
   load_block(kernels_, in_.b, work.tile.rows.batch, {range.first, range.count, column, columns},
-             work.stage, kPanel);
+             stage, kPanel);
   if (in_.scale_b.base != nullptr && !in_.integers) {
-    scale_b_columns(range, column, columns, work.stage);
+    scale_b_columns(range, column, columns, stage);
   }
-  return work.stage;
+  return stage;
 }
 
 template <class T>
@@ -131,33 +134,47 @@ void FmaProduct<T>::scale_b_columns(const Range& range, int64_t column, int64_t 
 
 // ---- Products
 
-// What the columns behind read next, where weights are multiplied as they lie in memory.
+// What is read when this range of packed weights has passed: the next one of the panel, or the
+// first one of the panel that many behind.
 template <class T>
-const uint8_t* FmaProduct<T>::next_panel(const Range& range, int64_t column, const T* b) const {
-  if (packed_ == nullptr || range.of == Rows::kOutliers) return nullptr;
-  const int64_t panel = column / kPanel;
-  const bool in_place = reinterpret_cast<const uint8_t*>(b) == packed_->row(panel, range.first);
-  return in_place && panel + 1 < packed_->panel_count ? packed_->row(panel + 1, range.first)
-                                                      : nullptr;
+typename FmaProduct<T>::Bytes FmaProduct<T>::next_range(const Range& range, int64_t panel,
+                                                        int64_t panels) const {
+  if (packed_ == nullptr || range.of == Rows::kOutliers) return {};
+  const int64_t per_word = packed_->format ? channels_per_word(*packed_->format) : 1;
+  const int64_t bytes = ceil_div(range.count, per_word) * packed_->row_bytes;
+  const int64_t first = range.first + shape_.chain;
+  if (first < in_.executable.problem.k) return {packed_->row(panel, first / per_word), bytes};
+  return {packed_->row(std::min(panel + panels, packed_->panel_count - 1), 0), bytes};
 }
 
-// The part of a range and at most one panel of columns.
+// The part of a range and up to kColumnsAtOnce columns. A few rows of A stay in the L1 cache while
+// the panels of B pass.
 template <class T>
 void FmaProduct<T>::multiply(const Work& work, const Range& range, const T* a, int64_t column,
                              int64_t columns, int64_t sums_column) const {
-  const T* b = load_b(work, range, column, columns);
+  std::array<const T*, FmaShape::kColumnsAtOnce / kPanel> b;
+  const int64_t panels = ceil_div(columns, kPanel);
+  for (int64_t p = 0; p < panels; ++p) {
+    b[static_cast<size_t>(p)] =
+        load_b(work, range, column + p * kPanel, std::min<int64_t>(kPanel, columns - p * kPanel),
+               work.stage + p * shape_.chain * kPanel);
+  }
   const int64_t rows = work.tile.rows.rows;
   const int64_t a_step = rows * kStripeStride;
   const int64_t groups = ceil_div(rows, kernels_.rows);
-  const uint8_t* next = next_panel(range, column, b);
-  const int64_t bytes = range.count * kPanel * static_cast<int64_t>(sizeof(T));
   for (int64_t group = 0; group < groups; ++group) {  // of nearly equal numbers of rows
-    if (next != nullptr) prefetch_part(next, bytes, group, groups);
     const int64_t row = rows * group / groups;
     const int64_t count = rows * (group + 1) / groups - row;
-    for (int64_t part = 0; part < columns; part += kernels_.columns) {
-      kernels_.multiply[count](range.count, a + row * kStripeStride, a_step, b + part,
-                               work.sums + row * work.stride + sums_column + part, work.stride);
+    for (int64_t p = 0; p < panels; ++p) {
+      const T* const panel = b[static_cast<size_t>(p)];
+      const Bytes next = next_range(range, column / kPanel + p, panels);
+      if (next.data != nullptr) prefetch_part(next.data, next.count, group, groups);
+      const int64_t end = std::min<int64_t>((p + 1) * kPanel, columns);
+      for (int64_t part = p * kPanel; part < end; part += kernels_.columns) {
+        kernels_.multiply[count](range.count, a + row * kStripeStride, a_step,
+                                 panel + part - p * kPanel,
+                                 work.sums + row * work.stride + sums_column + part, work.stride);
+      }
     }
   }
 }
@@ -166,7 +183,7 @@ template <class T>
 bool FmaProduct<T>::streams(const Tile& tile) const {
   if (!std::is_same_v<T, float> || packed_ == nullptr || !streamable(*packed_)) return false;
   if (in_.integers && packed_->unit_lanes.empty()) return false;
-  return tile.rows.rows <= kStreamRows && shape_.chain <= kStripe &&
+  return tile.rows.rows <= kMostStreamedRows && shape_.chain <= kStripe &&
          shape_.chain % kChannelStep == 0;
 }
 
@@ -268,21 +285,24 @@ void FmaProduct<T>::add_products(const Tile& tile, const void* a, void* scratch,
         in_.skipping.tile(tile.rows.batch, tile.rows.row, segment.column, segment.columns);
     in_.executable.skip_counts.add(shape_.ranges, skips.count());
     const int64_t streamed = streams(tile) ? stream_panels(work, segment, skips) * kPanel : 0;
-    const auto add = [&](int64_t index, int64_t done) {
+    const auto add = [&](int64_t index, int64_t done, int64_t width) {
       if (skips.skipped(index)) return;
       multiply(work, range(index), work.a + index * shape_.range_values(rows),
-               segment.column + done, std::min<int64_t>(kPanel, segment.columns - done),
+               segment.column + done, std::min(width, segment.columns - done),
                segment.sums_column + done);
     };
     // With little of A, a panel of B is read from its first to its last channel; else A is gone
     // through once.
     if (shape_.a_values(rows) * static_cast<int64_t>(sizeof(T)) <= kSmallA) {
       for (int64_t done = streamed; done < segment.columns; done += kPanel) {
-        for (int64_t index = 0; index < shape_.ranges; ++index) add(index, done);
+        for (int64_t index = 0; index < shape_.ranges; ++index) add(index, done, kPanel);
       }
     } else {
+      constexpr int64_t kWidth = FmaShape::kColumnsAtOnce;
       for (int64_t index = 0; index < shape_.ranges; ++index) {
-        for (int64_t done = streamed; done < segment.columns; done += kPanel) add(index, done);
+        for (int64_t done = streamed; done < segment.columns; done += kWidth) {
+          add(index, done, kWidth);
+        }
       }
     }
   }

@@ -2,6 +2,7 @@
 // in FP64.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "backend/cpu/product.hpp"
@@ -10,6 +11,10 @@ namespace deepgemm::cpu {
 
 // Sizes that depend on the plan alone.
 struct FmaShape {
+  // Of op(B), whole panels, that one group of rows of A meets before the next: with its sums and
+  // the next range of B they fit into the L2 cache.
+  static constexpr int64_t kColumnsAtOnce = 256;
+
   int64_t chain = 1;   // products summed in T
   int64_t ranges = 0;  // of k, one chain each
 
@@ -20,8 +25,11 @@ struct FmaShape {
     return ceil_div(chain, kStripe) * rows * kStripeStride;
   }
   int64_t a_values(int64_t rows) const { return ranges * range_values(rows); }
-  // Values of a slot's scratch: a panel of B, and A's columns at outlier channels.
-  int64_t stage_values(int64_t rows) const { return chain * kPanel + range_values(rows); }
+  // Values of a slot's scratch: panels of B for `columns` columns, and A's columns at outlier
+  // channels.
+  int64_t stage_values(int64_t rows, int64_t columns) const {
+    return chain * std::min(columns, kColumnsAtOnce) + range_values(rows);
+  }
 };
 
 // One launch. Immutable: threads share it, each with its own scratch.
@@ -36,7 +44,7 @@ class FmaProduct {
   int64_t pack_items() const { return shape_.ranges; }
   void pack_a(const RowTile& rows, int64_t item, void* to) const;
   // Adds the products of a tile to its sums, rows `stride` apart and zero before. `a`: what pack_a
-  // wrote. `scratch`: stage_values(rows) values.
+  // wrote. `scratch`: stage_values(rows, columns) values.
   void add_products(const Tile& tile, const void* a, void* scratch, double* sums,
                     int64_t stride) const;
   // Only those of outlier channels.
@@ -46,6 +54,10 @@ class FmaProduct {
   struct Range {
     Rows of = Rows::kChannels;
     int64_t first = 0, count = 0;
+  };
+  struct Bytes {
+    const uint8_t* data = nullptr;
+    int64_t count = 0;
   };
   struct Work {
     const Tile& tile;
@@ -61,9 +73,10 @@ class FmaProduct {
   void clear_outliers(const RowTile& rows, int64_t first, int64_t count, T* to) const;
   void scale_a_rows(const RowTile& rows, int64_t first, int64_t count, T* to) const;
   const T* gather_outliers(const RowTile& rows, const Range& range, T* to) const;
-  const T* load_b(const Work& work, const Range& range, int64_t column, int64_t columns) const;
+  const T* load_b(const Work& work, const Range& range, int64_t column, int64_t columns,
+                  T* stage) const;
   void scale_b_columns(const Range& range, int64_t column, int64_t columns, T* to) const;
-  const uint8_t* next_panel(const Range& range, int64_t column, const T* b) const;
+  Bytes next_range(const Range& range, int64_t panel, int64_t panels) const;
   void multiply(const Work& work, const Range& range, const T* a, int64_t column, int64_t columns,
                 int64_t sums_column) const;
   int64_t stream_panels(const Work& work, const Segment& segment,

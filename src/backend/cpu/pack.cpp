@@ -39,6 +39,23 @@ std::optional<WordFormat> word_format(gemm_precision_t precision) {
   }
 }
 
+// FP32 weights that came from a BF16 checkpoint: their lower halves are empty.
+bool holds_bf16(const layout::QuantizedWeights& weights) {
+  if (word_format(weights.precision) != WordFormat::kFp32) return false;
+  constexpr size_t kChunk = 4096;
+  const size_t count = weights.codes.size() / sizeof(uint32_t);
+  for (size_t start = 0; start < count; start += kChunk) {
+    uint32_t seen = 0;
+    for (size_t i = start; i < std::min(count, start + kChunk); ++i) {
+      uint32_t bits = 0;
+      std::memcpy(&bits, weights.codes.data() + i * sizeof(bits), sizeof(bits));
+      seen |= bits;
+    }
+    if ((seen & 0xFFFFU) != 0) return false;
+  }
+  return true;
+}
+
 // Rows of a panel. Tile units take 32 channels a step as 16-bit values and 64 as bytes: what they
 // read is padded to whole steps.
 int64_t rows_for(const std::optional<WordFormat>& format, int64_t k) {
@@ -61,8 +78,31 @@ int word_shift(WordFormat format, int64_t channel) {
   return in_word * (32 / static_cast<int>(per_word));
 }
 
-// What is stored of a code: INT8 as a signed number.
-uint32_t stored_flip(WordFormat format) { return format == WordFormat::kInt8 ? 0x80U : 0U; }
+// How a code of the weights and its part of a word belong together: code == (part ^ flip) << drop.
+// INT8 is stored as a signed number, FP32 as the BF16 value it is.
+struct StoredCode {
+  uint32_t mask = ~0U;
+  uint32_t flip = 0;
+  int drop = 0;
+};
+
+StoredCode stored_code(const layout::QuantizedWeights& weights, WordFormat format) {
+  switch (format) {
+    case WordFormat::kInt4:
+      return {15U, 0, 0};
+    case WordFormat::kInt8:
+      return {0xFFU, 0x80U, 0};
+    case WordFormat::kE4m3:
+    case WordFormat::kE5m2:
+      return {0xFFU, 0, 0};
+    case WordFormat::kFp16:
+    case WordFormat::kBf16:
+      return {0xFFFFU, 0, code_bytes(weights.precision) == 4 ? 16 : 0};
+    case WordFormat::kFp32:
+      break;
+  }
+  return {};
+}
 
 void pack_panel(const layout::QuantizedWeights& weights, int64_t panel, PackedPanels& to) {
   const int64_t size = code_bytes(weights.precision);
@@ -79,11 +119,11 @@ void pack_panel(const layout::QuantizedWeights& weights, int64_t panel, PackedPa
     auto* words =
         reinterpret_cast<uint32_t*>(rows + channel / channels_per_word(*to.format) * to.row_bytes);
     const int shift = word_shift(*to.format, channel);
-    const uint32_t flip = stored_flip(*to.format);
+    const StoredCode stored = stored_code(weights, *to.format);
     for (int64_t j = 0; j < columns; ++j) {
       uint32_t code = 0;
       std::memcpy(&code, from + j * size, static_cast<size_t>(size));
-      words[j] |= ((code & (base::is_int4(weights.precision) ? 15U : ~0U)) ^ flip) << shift;
+      words[j] |= (((code >> stored.drop) & stored.mask) ^ stored.flip) << shift;
     }
   }
 }
@@ -101,9 +141,9 @@ void unpack_panel(const PackedPanels& panels, int64_t panel, uint8_t* codes) {
     }
     const uint32_t* words = panels.word_row(panel, channel / channels_per_word(*panels.format));
     const int shift = word_shift(*panels.format, channel);
-    const uint32_t mask = base::is_int4(weights.precision) ? 15U : size == 1 ? 0xFFU : 0xFFFFU;
+    const StoredCode stored = stored_code(weights, *panels.format);
     for (int64_t j = 0; j < columns; ++j) {
-      const uint32_t code = ((words[j] >> shift) & mask) ^ stored_flip(*panels.format);
+      const uint32_t code = (((words[j] >> shift) & stored.mask) ^ stored.flip) << stored.drop;
       std::memcpy(to + j * size, &code, static_cast<size_t>(size));
     }
   }
@@ -175,7 +215,8 @@ void PanelStorage::Free::operator()(uint8_t* pointer) const {
 base::Result<std::shared_ptr<const PackedPanels>> pack(const layout::QuantizedWeights& weights,
                                                        bool with_norms) {
   DEEPGEMM_TRY(layout::validate(weights));
-  const std::optional<WordFormat> format = word_format(weights.precision);
+  const std::optional<WordFormat> format =
+      holds_bf16(weights) ? WordFormat::kBf16 : word_format(weights.precision);
   const int64_t rows = rows_for(format, weights.k);
   const int64_t row_bytes = kPanel * (format ? kWordBytes : static_cast<int64_t>(sizeof(double)));
   const int64_t count = ceil_div(weights.n, kPanel);

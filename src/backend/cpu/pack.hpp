@@ -11,7 +11,9 @@ namespace deepgemm::cpu {
 
 // Immutable after packing; any number of launches may read it. Panels hold 32 columns of op(B), all
 // of K, in the stored precision (kernels/cpu/operands.hpp), beside scales, zero points, groups and
-// outlier channels as the weights state them.
+// outlier channels as the weights state them. FP32 weights whose values are all BF16 values, as
+// those of a BF16 checkpoint that was loaded as FP32, are kept as BF16: half the bytes to read,
+// the same products.
 class PackedPanels;
 
 // INVALID_ARGUMENT when layout::validate refuses the weights, OUT_OF_MEMORY. `with_norms`: keeps

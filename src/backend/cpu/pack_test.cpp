@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "backend/cpu/launch_test_support.hpp"
@@ -55,6 +56,60 @@ TEST(Pack, TakesHalfAByteForAnInt4Weight) {
   ASSERT_TRUE(packed.ok());
   // Besides codes: scales and zero points of two groups in two panels, and the scales as given.
   EXPECT_EQ(packed_bytes(**packed), 256 * 64 / 2 + 4 * (32 * 4 + 32) + 2 * 64 * 4);
+}
+
+// FP32 weights; all of them BF16 values but the last, when `last_is_not`.
+layout::QuantizedWeights fp32_weights(int64_t k, int64_t n, bool last_is_not) {
+  layout::QuantizedWeights weights;
+  weights.k = k;
+  weights.n = n;
+  weights.precision = PRECISION_FP32;
+  weights.codes.resize(static_cast<size_t>(4 * k * n));
+  for (int64_t i = 0; i < k * n; ++i) {
+    uint32_t bits = static_cast<uint32_t>(i * 2654435761U) & 0xBFFF0000U;  // finite, of both signs
+    if (last_is_not && i == k * n - 1) bits |= 1;
+    std::memcpy(weights.codes.data() + 4 * i, &bits, sizeof(bits));
+  }
+  return weights;
+}
+
+TEST(Pack, KeepsFp32WeightsAsBf16WhereAllOfThemAre) {
+  for (const int64_t n : {1, 31, 33, 64}) {
+    for (const int64_t k : {1, 7, 64, 129}) {
+      const auto narrow = fp32_weights(k, n, false);
+      const auto wide = fp32_weights(k, n, true);
+      expect_round_trip(narrow);
+      expect_round_trip(wide);
+      const auto of_narrow = pack(narrow);
+      const auto of_wide = pack(wide);
+      ASSERT_TRUE(of_narrow.ok() && of_wide.ok());
+      EXPECT_EQ((*of_narrow)->format, WordFormat::kBf16);
+      EXPECT_EQ((*of_wide)->format, WordFormat::kFp32);
+    }
+  }
+}
+
+TEST(Pack, GivesTheSameBitsForFp32WeightsKeptAsBf16) {
+  for (const int64_t m : {1, 3, 8, 40}) {
+    // Another value in the last column keeps all of the weights in FP32.
+    std::vector<double> results[2];
+    for (const bool wide : {false, true}) {
+      Case c;
+      c.m = m;
+      c.k = 600;
+      c.n = 100;
+      c.exact = false;
+      c.weights = fp32_weights(c.k, c.n, wide);
+      Product product(c);
+      product.launch();
+      product.expect_within_bound();
+      product.expect_guards_untouched();
+      for (int64_t i = 0; i < m; ++i) {
+        for (int64_t j = 0; j < c.n - 1; ++j) results[wide].push_back(product.result(0, i, j));
+      }
+    }
+    EXPECT_EQ(results[0], results[1]) << m << " rows";
+  }
 }
 
 TEST(Pack, KeepsEmptyWeights) {
