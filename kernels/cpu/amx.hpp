@@ -9,12 +9,10 @@
 
 #include <stdint.h>
 
+#include "kernels/cpu/operands.hpp"
+
 namespace deepgemm::cpu {
 namespace {
-
-constexpr int64_t kTileRows = 16;
-constexpr int64_t kTileRowBytes = 64;
-constexpr int64_t kTileBytes = kTileRows * kTileRowBytes;
 
 constexpr int kFirstTileOfB = 6;
 

@@ -92,6 +92,9 @@ struct StreamArguments {
 
 // ---- The call of a tile product (amx_tile.hpp)
 
+constexpr int64_t kTileRows = 16;
+constexpr int64_t kTileRowBytes = 64;
+
 // Packed A: tiles of rows of 64 bytes of k, one for each row tile and step.
 struct TilesOfA {
   const uint8_t* data;

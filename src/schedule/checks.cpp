@@ -166,6 +166,30 @@ std::optional<Refusal> check_unit(const PlanContext& context, const Family& fami
   return std::nullopt;
 }
 
+// Tile units multiply 32 channels of weights a step and scale sums between steps.
+std::optional<Refusal> check_tiles(const PlanContext& context, const Family& family, PathId path) {
+  if (std::string_view(family.name) != "cpu_amx") return std::nullopt;
+  constexpr int64_t kStep = 32, kPanel = 32;
+  const intent::Problem& problem = context.problem;
+  if (path == PathId::kInt8 && problem.k > kInt32Products) {
+    return refuse(Check::kFormats, "K is {}; sums of more than {} products may leave INT32",
+                  problem.k, kInt32Products);
+  }
+  if (!problem.requires_packed_b()) return std::nullopt;
+  const int64_t group = problem.contract.group_size;
+  if (group > 0 && group < problem.k && group % kStep != 0) {
+    return refuse(Check::kFormats, "scales change every {} channels; tile units take {} at once",
+                  group, kStep);
+  }
+  if (problem.epilogue.activation == GEMM_ACTIVATION_SWIGLU && problem.n / 2 % kPanel != 0) {
+    return refuse(Check::kFormats,
+                  "the up half of SWIGLU begins at column {}, not at a multiple of {}: pad the "
+                  "halves",
+                  problem.n / 2, kPanel);
+  }
+  return std::nullopt;
+}
+
 const char* missing_path_reason(const Family& family, PathId path) {
   if (family.backend != Backend::kCpu) return "";
   return path == PathId::kTf32 || path == PathId::kTf32x3 || path == PathId::kBf16x3
@@ -218,6 +242,7 @@ std::optional<Refusal> check_path(const PlanContext& context, const Family& fami
     if (auto wrong = check_cpu_rounding(context, path)) return wrong;
   }
   if (auto wrong = check_unconverted(context, family, path)) return wrong;
+  if (auto wrong = check_tiles(context, family, path)) return wrong;
   return check_unit(context, family, path);
 }
 

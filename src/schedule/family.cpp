@@ -102,10 +102,6 @@ constexpr FamilyConfigs kConfigs[] = {
     {"skinny", kSkinny},
 };
 
-// Sums of 8-bit codes in INT32: products of at most 2^14 (zero point included for INT4: 15 * 128),
-// so that this many stay below 2^31; a multiple of every block_k up to 4096.
-constexpr int64_t kInt32Chain = 126976;
-
 // FMA in FP32 or FP64, one rounding a product, to nearest.
 contract::Accumulation fma_sums(PathId path, const KernelConfig& config) {
   contract::Accumulation sum;
@@ -200,7 +196,7 @@ contract::Accumulation accumulation(const Family& family, PathId path, const Ker
     // group.
     sum = {};
     sum.bits = 31;
-    sum.chain = std::min(std::max<int64_t>(k, 1), grouped ? group_size : kInt32Chain);
+    sum.chain = std::min(std::max<int64_t>(k, 1), grouped ? group_size : kInt32Products);
     sum.promoted_bits = grouped ? 24 : 53;
   } else if (tensor && name != "cpu_amx" && (grouped || name == "w4")) {
     // Scales are applied to the sums of each group, in FP32.

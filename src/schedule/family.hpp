@@ -36,6 +36,10 @@ struct Family {
   bool supports(contract::PathId path) const { return (paths >> static_cast<unsigned>(path)) & 1U; }
 };
 
+// Products of 8-bit codes whose sum stays within INT32: each is at most 2^14 (zero point included
+// for INT4: 15 * 128). A multiple of every block_k up to 4096.
+constexpr int64_t kInt32Products = 126976;
+
 std::span<const Family> all_families();
 const Family* find_family(const std::string& name);
 

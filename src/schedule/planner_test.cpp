@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "schedule/capabilities.hpp"
 #include "schedule/test_problems.hpp"
 
@@ -309,6 +311,30 @@ TEST(Planner, RefusesAnIllegalLayoutFromTheCaller) {
   const Report report = plan_of("cpu", "nt m=4 n=8 k=16", {.hooks = &hooks});
   ASSERT_TRUE(report.failure.has_value());
   EXPECT_THAT(report.failure->message, HasSubstr("choose_layout"));
+}
+
+TEST(TileUnits, AreRefusedWhereTheDeclaredWeightsDoNotSuitThem) {
+  struct {
+    const char* line;
+    bool suits;
+  } const cases[] = {
+      {"nt m=8 n=256 k=1024 a=bf16 b=int4_awq group=128", true},
+      {"nt m=8 n=256 k=1024 a=bf16 b=int4_awq group=32", true},
+      {"nt m=8 n=256 k=1024 a=bf16 b=int4_awq group=16", false},
+      {"nt m=8 n=256 k=16 a=bf16 b=int4_awq group=16", true},  // one group
+      {"nt m=8 n=256 k=1024 a=bf16 b=int4_awq group=128 act=swiglu", true},
+      {"nt m=8 n=250 k=1024 a=bf16 b=int4_awq group=128 act=swiglu", false},
+      {"nt m=8 n=256 k=126976 a=int8 c=fp32", true},
+      {"nt m=8 n=256 k=126977 a=int8 c=fp32", false},
+  };
+  for (const auto& [line, suits] : cases) {
+    const Report report = plan_of("cpu_amx", line);
+    const bool runs = std::ranges::any_of(report.candidates, [](const Candidate& candidate) {
+      return std::string(candidate.family->name) == "cpu_amx" && !candidate.refusal;
+    });
+    EXPECT_EQ(runs, suits) << line;
+    EXPECT_TRUE(report.choice) << line;  // vector units at least
+  }
 }
 
 }  // namespace

@@ -5,14 +5,11 @@
 namespace deepgemm::cpu {
 namespace {
 
-constexpr int64_t kTileRows = 16;
-constexpr int64_t kTileRowBytes = 64;
 constexpr int64_t kStepBytes = kTileRows * kPanel * 4;  // of a panel of B
 constexpr int64_t kBlockSteps = AmxShape::kBlockSteps;
-constexpr int64_t kSmallA = 512 * 1024;     // bytes of packed A that stay in the L2 cache beside B
-constexpr int64_t kLine = 64;               // of a cache
-constexpr int64_t kBf16Step = 32;           // channels
-constexpr int64_t kExactProducts = 126976;  // of INT8 that INT32 holds: see schedule/family.cpp
+constexpr int64_t kSmallA = 512 * 1024;  // bytes of packed A that stay in the L2 cache beside B
+constexpr int64_t kLine = 64;            // of a cache
+constexpr int64_t kBf16Step = 32;        // channels
 
 // Bytes of the parts of a slot's scratch.
 constexpr int64_t kStageBytes = kBlockSteps * kStepBytes;
@@ -32,7 +29,7 @@ bool fits_tiles(const ProductInput& input) {
   const intent::Problem& problem = input.executable.problem;
   const PackedPanels* packed = input.operands.packed_b;
   if (input.executable.multiplicand == Multiplicand::kInteger) {
-    return input.integers && problem.k <= kExactProducts &&
+    return input.integers && problem.k <= schedule::kInt32Products &&
            (packed == nullptr || packed->weights.zeros.empty());
   }
   if (packed == nullptr) return input.scale_b.base == nullptr;

@@ -24,11 +24,13 @@ struct AmxShape {
   int64_t block_steps(int64_t block) const {
     return std::min(kBlockSteps, steps() - block * kBlockSteps);
   }
-  static int64_t tile_rows(int64_t rows) { return std::min<int64_t>(rows, 16); }
-  static int64_t step_bytes(int64_t rows) { return tile_rows(rows) * 64; }
-  int64_t a_bytes(int64_t rows) const { return ceil_div(rows, 16) * steps() * step_bytes(rows); }
+  static int64_t tile_rows(int64_t rows) { return std::min(rows, kTileRows); }
+  static int64_t step_bytes(int64_t rows) { return tile_rows(rows) * kTileRowBytes; }
+  int64_t a_bytes(int64_t rows) const {
+    return ceil_div(rows, kTileRows) * steps() * step_bytes(rows);
+  }
   int64_t block_offset(int64_t rows, int64_t block) const {
-    return ceil_div(rows, 16) * block * kBlockSteps * step_bytes(rows);
+    return ceil_div(rows, kTileRows) * block * kBlockSteps * step_bytes(rows);
   }
   // A block of B, its rows as floats, the sums of a group, sums of outlier channels and what their
   // product needs.
