@@ -1,0 +1,255 @@
+// Products on tensor cores with mma.sync: Ampere, Ada, Blackwell for consumers, and Hopper without
+// its own instructions; FP16 on Turing too.
+//
+// A block makes block_m x block_n elements, a warp warp_m x warp_n of them. Copies run `stages` - 1
+// blocks of k ahead; fragments of the next step are loaded while the present one is multiplied.
+#pragma once
+
+#include "epilogue/finish.cuh"
+#include "epilogue/partials.cuh"
+#include "families/arguments.cuh"
+#include "families/config.cuh"
+#include "memory/operand.cuh"
+#include "memory/tile.cuh"
+#include "memory/totals.cuh"
+#include "mma/fragments.cuh"
+#include "pipeline/ring.cuh"
+#include "ptx/ptx.cuh"
+#include "schedule/tiles.cuh"
+
+namespace deepgemm::kernel {
+
+template <Config C>
+struct Sm80Shape {
+  using Sum = SumType<C>;
+  using Total = TotalType<C>;
+  static constexpr i32 kBytes = multiplicand_bytes(C.math);
+  static constexpr i32 kStepK = sm80_step_k(C.math);
+  static constexpr i32 kSteps = C.block_k / kStepK;
+  static constexpr i32 kTilesM = C.warp_m / 16;  // of sums of a warp, 16x8 each
+  static constexpr i32 kTilesN = C.warp_n / 8;
+  static constexpr i32 kRows = kSm80StagedRows;
+  using TileA = OperandTile<C, C.a, C.block_m, kBytes, needs_conversion(C.math, C.a.format)>;
+  using TileB = OperandTile<C, C.b, C.block_n, kBytes, needs_conversion(C.math, C.b.format)>;
+  static constexpr i32 kStageBytes = TileA::kTileBytes + TileB::kTileBytes;
+  static constexpr i32 kSharedBytes = sm80_shared_bytes(C);
+  static_assert(C.block_k % kStepK == 0 && C.warp_m % 16 == 0 && C.warp_n % 16 == 0);
+  static_assert((C.warp_m & (C.warp_m - 1)) == 0 && (C.warp_n & (C.warp_n - 1)) == 0);
+  static_assert(C.promote % kStepK == 0);
+};
+
+template <Config C>
+struct Sm80 {
+  using Shape = Sm80Shape<C>;
+  using Sum = typename Shape::Sum;
+  using Total = typename Shape::Total;
+  using TileA = typename Shape::TileA;
+  using TileB = typename Shape::TileB;
+  static constexpr i32 kTilesM = Shape::kTilesM, kTilesN = Shape::kTilesN;
+  static constexpr i32 kQuads = kTilesM * kTilesN;
+  static constexpr i32 kSteps = Shape::kSteps;
+  static constexpr ptx::Multiplicand kA = multiplicand(C.math, C.a.format);
+  static constexpr ptx::Multiplicand kB = multiplicand(C.math, C.b.format);
+
+  struct Fragments {
+    u32 a[kTilesM][4];
+    u32 b[kTilesN / 2][4];
+  };
+
+  const GemmArguments& arguments;
+  u32 shared;
+  i32 warp_row, warp_column;  // of the block's tile
+  i32 n, k;
+
+  PTX_FN explicit Sm80(const GemmArguments& given)
+      : arguments(given), shared(ptx::shared_memory()) {
+    const i32 warp = static_cast<i32>(ptx::warp());
+    warp_row = warp / C.warps_n() * C.warp_m;
+    warp_column = warp % C.warps_n() * C.warp_n;
+    n = C.fixed_n > 0 ? C.fixed_n : arguments.n;
+    k = arguments.alpha == 0 ? 0 : C.fixed_k > 0 ? C.fixed_k : arguments.k;
+  }
+
+  // Of each 16x8 tile of sums the lane has rows lane_row() and lane_row() + 8, and of them columns
+  // lane_column() and lane_column() + 1.
+  PTX_FN static i32 lane_row() { return static_cast<i32>(ptx::lane()) >> 2; }
+  PTX_FN static i32 lane_column() { return (static_cast<i32>(ptx::lane()) & 3) * 2; }
+
+  PTX_FN void load_fragments(u32 stage, i32 step, Fragments& to) const {
+    PTX_UNROLL for (i32 i = 0; i < kTilesM; ++i) {
+      load_fragment<TileA, Shape::kBytes, true>(stage, warp_row, i * 16, step, to.a[i]);
+    }
+    PTX_UNROLL for (i32 j = 0; j < kTilesN / 2; ++j) {
+      load_fragment<TileB, Shape::kBytes, false>(stage + TileA::kTileBytes, warp_column, j * 16,
+                                                 step, to.b[j]);
+    }
+  }
+
+  PTX_FN static void multiply_tiles(const u32 (&a)[kTilesM][4], u32 b0, u32 b1, i32 column,
+                                    Sum (&sums)[kQuads][4]) {
+    PTX_UNROLL for (i32 i = 0; i < kTilesM; ++i) {
+      ptx::multiply<kA, kB>(sums[i * kTilesN + column], a[i], b0, b1);
+    }
+  }
+
+  PTX_FN static void multiply_step(Fragments& from, Sum (&sums)[kQuads][4]) {
+    if constexpr (C.math == Math::kTf32x3) {
+      u32 small_a[kTilesM][4];
+      PTX_UNROLL for (i32 i = 0; i < kTilesM; ++i) {
+        PTX_UNROLL for (i32 e = 0; e < 4; ++e) {
+          split_tf32(from.a[i][e], from.a[i][e], small_a[i][e]);
+        }
+      }
+      PTX_UNROLL for (i32 j = 0; j < kTilesN; ++j) {
+        u32 big[2], small[2];
+        PTX_UNROLL for (i32 e = 0; e < 2; ++e) {
+          split_tf32(from.b[j / 2][j % 2 * 2 + e], big[e], small[e]);
+        }
+        multiply_tiles(small_a, big[0], big[1], j, sums);
+        multiply_tiles(from.a, small[0], small[1], j, sums);
+        multiply_tiles(from.a, big[0], big[1], j, sums);
+      }
+    } else {
+      if constexpr (C.math == Math::kTf32) {
+        PTX_UNROLL for (i32 i = 0; i < kTilesM; ++i) round_tf32(from.a[i]);
+        PTX_UNROLL for (i32 j = 0; j < kTilesN / 2; ++j) round_tf32(from.b[j]);
+      }
+      PTX_UNROLL for (i32 j = 0; j < kTilesN; ++j) {
+        multiply_tiles(from.a, from.b[j / 2][j % 2 * 2], from.b[j / 2][j % 2 * 2 + 1], j, sums);
+      }
+    }
+  }
+
+  // Adds the sums to the totals, with the factors of the group of k.
+  PTX_FN void promote(const Tile& tile, i32 group, Sum (&sums)[kQuads][4],
+                      Total (&totals)[kQuads][4]) const {
+    Total rows[kTilesM][2];
+    PTX_UNROLL for (i32 i = 0; i < kTilesM; ++i) {
+      PTX_UNROLL for (i32 e = 0; e < 2; ++e) {
+        const i32 row = tile.row + warp_row + i * 16 + lane_row() + e * 8;
+        rows[i][e] = C.scaled && row < arguments.m
+                         ? static_cast<Total>(scale_at(arguments.scale_a, row, group))
+                         : Total(1);
+      }
+    }
+    PTX_UNROLL for (i32 j = 0; j < kTilesN; ++j) {
+      Total columns[2];
+      PTX_UNROLL for (i32 e = 0; e < 2; ++e) {
+        const i32 row = row_of_b<C>(tile.column, warp_column + j * 8 + lane_column() + e, n);
+        columns[e] = C.scaled && row < n
+                         ? static_cast<Total>(scale_at(arguments.scale_b, row, group))
+                         : Total(1);
+      }
+      PTX_UNROLL for (i32 i = 0; i < kTilesM; ++i) {
+        PTX_UNROLL for (i32 e = 0; e < 4; ++e) {
+          Sum& sum = sums[i * kTilesN + j][e];
+          totals[i * kTilesN + j][e] += static_cast<Total>(sum) * (rows[i][e / 2] * columns[e % 2]);
+          sum = Sum(0);
+        }
+      }
+    }
+  }
+
+  PTX_FN void promote_if_due(const Tile& tile, i32 block, i32 step, bool last,
+                             Sum (&sums)[kQuads][4], Total (&totals)[kQuads][4]) const {
+    if constexpr (C.promote > 0) {
+      constexpr i32 kInterval = C.promote / Shape::kStepK;
+      const i32 done = block * kSteps + step + 1;
+      const i32 group = (done - 1) / kInterval;
+      // The last block may reach beyond the last group: nothing was multiplied there.
+      const bool exists = C.promote >= C.block_k || group * C.promote < k;
+      if (exists && (done % kInterval == 0 || (last && step + 1 == kSteps))) {
+        promote(tile, group, sums, totals);
+      }
+    }
+  }
+
+  PTX_FN void multiply(const Tile& tile, const KRange& range, Sum (&sums)[kQuads][4],
+                       Total (&totals)[kQuads][4]) const {
+    const Panel a = panel_of<C.a>(arguments.a, tile.batch, arguments.m, k);
+    const Panel b = panel_of<C.b>(arguments.b, tile.batch, n, k);
+    const u64 policy = C.a.streaming || C.b.streaming ? ptx::evict_first_policy() : 0;
+    const auto row_a = [&](i32 row) { return tile.row + row; };
+    const auto row_b = [&](i32 row) { return row_of_b<C>(tile.column, row, n); };
+    const auto convert = [](float value) { return multiplicand_of<C.math>(value); };
+    const auto fill = [&](u32 stage, i32 block) {
+      TileA::load(stage, a, block * C.block_k, row_a, convert, policy);
+      TileB::load(stage + TileA::kTileBytes, b, block * C.block_k, row_b, convert, policy);
+    };
+    const Ring<C.stages, Shape::kStageBytes, decltype(fill)> ring{shared, range.first, range.last,
+                                                                  fill};
+    Fragments fragments[2];
+    // The blocks before the first only fill the ring, so that copies stand here once.
+    PTX_ROLLED for (i32 block = range.first + 1 - C.stages; block < range.last; ++block) {
+      ring.refill(block);
+      const bool last = block + 1 == range.last;
+      if (block >= range.first) {
+        const u32 stage = ring.stage(block);
+        PTX_UNROLL for (i32 step = 0; step + 1 < kSteps; ++step) {
+          load_fragments(stage, step + 1, fragments[(step + 1) % 2]);
+          multiply_step(fragments[step % 2], sums);
+          promote_if_due(tile, block, step, last, sums, totals);
+        }
+      }
+      if (block + 1 < range.first) continue;
+      ring.wait();
+      Fragments& next = fragments[kSteps % 2];
+      if (!last) load_fragments(ring.stage(block + 1), 0, next);
+      if (block >= range.first) {
+        multiply_step(fragments[(kSteps - 1) % 2], sums);
+        promote_if_due(tile, block, kSteps - 1, last, sums, totals);
+      }
+      if constexpr (kSteps % 2 != 0) fragments[0] = next;
+    }
+  }
+
+  PTX_FN void finish(const Tile& tile, const Total (&totals)[kQuads][4]) const {
+    const Finish<C, Total> finish{arguments, n, tile.batch};
+    const u32 staged = shared + ptx::warp() * (Shape::kRows * staging_pitch(C));
+    const i32 column = tile.column + C.output_columns(warp_column);
+    PTX_ROLLED for (i32 group = 0; group < kTilesM; ++group) {
+      PTX_UNROLL for (i32 i = 0; i < kTilesM; ++i) {
+        if (i != group) continue;
+        PTX_UNROLL for (i32 j = 0; j < kTilesN; ++j) {
+          const Total(&quad)[4] = totals[i * kTilesN + j];
+          const i32 at = j * 8 + lane_column();
+          ptx::store_shared(staged_address<C>(staged, lane_row(), at), pack<2>(quad));
+          ptx::store_shared(staged_address<C>(staged, lane_row() + 8, at), pack<2>(quad + 2));
+        }
+      }
+      ptx::warp_sync();
+      finish.template finish_rows<Shape::kRows>(staged, tile.row + warp_row + group * 16, column);
+      ptx::warp_sync();
+    }
+  }
+
+  PTX_FN void run_item(u32 item) const {
+    const TileGrid grid = tile_grid<C>(arguments, n);
+    const Tile tile = tile_at<C>(grid, item);
+    Sum sums[kQuads][4] = {};
+    Total totals[kQuads][4] = {};
+    multiply(tile, k_range<C>(k, grid, tile.split), sums, totals);
+    if constexpr (C.promote == 0) {
+      PTX_UNROLL for (i32 i = 0; i < kQuads; ++i) {
+        PTX_UNROLL for (i32 e = 0; e < 4; ++e) totals[i][e] = sums[i][e];
+      }
+    }
+    if constexpr (C.split) {
+      if (!Partials<C, Total, kQuads>::combine(arguments, tile, totals)) return;
+    }
+    finish(tile, totals);
+  }
+};
+
+template <Config C>
+PTX_FN void sm80(const GemmArguments& arguments) {
+  ptx::wait_for_previous_grid();
+  const Sm80<C> kernel(arguments);
+  const u32 items = tile_grid<C>(arguments, kernel.n).items();
+  PTX_ROLLED for (u32 item = ptx::block(); item < items; item += ptx::blocks()) {
+    kernel.run_item(item);
+    ptx::block_sync();
+  }
+}
+
+}  // namespace deepgemm::kernel

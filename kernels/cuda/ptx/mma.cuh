@@ -1,0 +1,87 @@
+// Products of small matrices by one warp, and the loads that prepare their operands (PTX ISA:
+// "Warp Level Matrix Multiply-Accumulate Instructions", which has the pictures of the fragments).
+// d[16][8] += a[16][k] * b[8][k], with g = lane / 4, t = lane % 4, and E elements to a word:
+//   a[0], a[2]: row g,  a[1], a[3]: row g + 8;  a[0], a[1]: elements E*t ..., a[2], a[3]: k/2 later
+//   b0: row g of b, elements E*t ...;  b1: k/2 later
+//   d[0], d[1]: row g, columns 2t, 2t+1;  d[2], d[3]: row g + 8
+#pragma once
+
+#include "ptx/types.cuh"
+
+namespace deepgemm::ptx {
+
+// Four 8x8 matrices of 16-bit elements. Lanes 8i ... 8i+7 give the addresses of the rows of matrix
+// i; to[i] has the elements 2*(lane%4), 2*(lane%4)+1 of row lane/4 of it.
+PTX_FN void load_matrices(u32 (&to)[4], u32 address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(address)
+               : "memory");
+}
+
+// The same of the transposed matrices.
+PTX_FN void load_matrices_transposed(u32 (&to)[4], u32 address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(address)
+               : "memory");
+}
+
+// What the multiplier sees.
+enum class Multiplicand : u8 { kFp16, kBf16, kTf32, kInt8, kE4m3, kE5m2 };
+
+#define PTX_MMA_32_BYTES(shape, types, constraint)                                 \
+  asm volatile("mma.sync.aligned." shape ".row.col." types                         \
+               " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"  \
+               : "+" constraint(d[0]), "+" constraint(d[1]), "+" constraint(d[2]), \
+                 "+" constraint(d[3])                                              \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
+
+// FP32 sums. k: 16 elements of 16 bits, 8 of TF32, 32 of FP8.
+template <Multiplicand kA, Multiplicand kB>
+PTX_FN void multiply(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  if constexpr (kA == Multiplicand::kFp16 && kArch >= 80) {
+    PTX_MMA_32_BYTES("m16n8k16", "f32.f16.f16.f32", "f");
+  } else if constexpr (kA == Multiplicand::kFp16) {
+    // sm_75 has half of the instruction: k = 8, of which a[0], a[1], b0 are the first.
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
+        "{%0, %1, %2, %3};"
+        "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%7, %8}, {%9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b0), "r"(a[2]), "r"(a[3]), "r"(b1));
+  } else if constexpr (kA == Multiplicand::kBf16) {
+    PTX_MMA_32_BYTES("m16n8k16", "f32.bf16.bf16.f32", "f");
+  } else if constexpr (kA == Multiplicand::kTf32) {
+    PTX_MMA_32_BYTES("m16n8k8", "f32.tf32.tf32.f32", "f");
+  } else if constexpr (kA == Multiplicand::kE4m3 && kB == Multiplicand::kE4m3) {
+    PTX_MMA_32_BYTES("m16n8k32", "f32.e4m3.e4m3.f32", "f");
+  } else if constexpr (kA == Multiplicand::kE4m3 && kB == Multiplicand::kE5m2) {
+    PTX_MMA_32_BYTES("m16n8k32", "f32.e4m3.e5m2.f32", "f");
+  } else if constexpr (kA == Multiplicand::kE5m2 && kB == Multiplicand::kE4m3) {
+    PTX_MMA_32_BYTES("m16n8k32", "f32.e5m2.e4m3.f32", "f");
+  } else {
+    static_assert(kA == Multiplicand::kE5m2 && kB == Multiplicand::kE5m2);
+    PTX_MMA_32_BYTES("m16n8k32", "f32.e5m2.e5m2.f32", "f");
+  }
+}
+
+// INT32 sums, which wrap; k = 32.
+template <Multiplicand kA, Multiplicand kB>
+PTX_FN void multiply(i32 (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  static_assert(kA == Multiplicand::kInt8 && kB == Multiplicand::kInt8);
+  PTX_MMA_32_BYTES("m16n8k32", "s32.s8.s8.s32", "r");
+}
+
+#undef PTX_MMA_32_BYTES
+
+// d[8][8] += a[8][4] * b[8][4] in FP64 (sm_80 on): a is row g, column t; b the same;
+// d[0], d[1]: row g, columns 2t, 2t+1.
+PTX_FN void multiply_fp64(double (&d)[2], double a, double b) {
+  asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+               : "+d"(d[0]), "+d"(d[1])
+               : "d"(a), "d"(b));
+}
+
+}  // namespace deepgemm::ptx
