@@ -100,6 +100,7 @@ template <class T, WordFormat kFormat>
 void load_words(const uint32_t* words, int64_t first, int64_t count, const GroupLanes* lanes,
                 T* to) {
   constexpr int kPerWord = channels_per_word(kFormat);
+  const int64_t end = first + count;
   for (int v = 0; v < kPanelVectors; ++v) {
     const int column = v * kFloatLanes;
     FloatVector zero = {}, scale = {};
@@ -107,16 +108,24 @@ void load_words(const uint32_t* words, int64_t first, int64_t count, const Group
       zero = zeros_of(*lanes, column);
       scale = load<FloatVector>(lanes->scale + column);
     }
-    T* row = to + column;
-    for (int64_t channel = first; channel < first + count; ++channel, row += kPanel) {
-      const WordVector word = load<WordVector>(words + channel / kPerWord * kPanel + column);
-      FloatVector value = decode<kFormat>(word, static_cast<int>(channel % kPerWord));
-      if (lanes == nullptr) {
-        store_as(row, value);
-        continue;
-      }
+    const auto put = [&](FloatVector value, T* row) {
+      if (lanes == nullptr) return store_as(row, value);
       if constexpr (is_integer(kFormat)) value -= zero;
       store_scaled(row, value, scale);
+    };
+    T* row = to + column;
+    for (int64_t channel = first; channel < end;) {
+      const WordVector word = load<WordVector>(words + channel / kPerWord * kPanel + column);
+      if (channel % kPerWord == 0 && channel + kPerWord <= end) {
+        unrolled<kPerWord>(
+            [&](auto i) { put(decode<kFormat>(word, i.value), row + i.value * kPanel); });
+        channel += kPerWord;
+        row += kPerWord * kPanel;
+      } else {
+        put(decode<kFormat>(word, static_cast<int>(channel % kPerWord)), row);
+        ++channel;
+        row += kPanel;
+      }
     }
   }
 }
