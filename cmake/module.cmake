@@ -46,6 +46,11 @@ function(deepgemm_link_modules target)
   endforeach()
 endfunction()
 
+# NVIDIA's run-time compiler that scripts/bootstrap fetched; without it tests take what they find.
+find_file(DEEPGEMM_TEST_NVRTC libnvrtc.so.13
+  PATHS "${PROJECT_SOURCE_DIR}/build/nvrtc/nvidia/cu13/lib" NO_DEFAULT_PATH)
+mark_as_advanced(DEEPGEMM_TEST_NVRTC)
+
 # deepgemm_test(<target> [SOURCES <file>...] [MODULES <module>...] [LABELS <label>...])
 #
 # A GoogleTest program; each of its tests is a test of ctest, with label `cpu` unless LABELS says
@@ -64,10 +69,14 @@ function(deepgemm_test target)
   deepgemm_link_modules(${target} ${arg_MODULES})
   target_link_libraries(${target} PRIVATE
     deepgemm_settings GTest::gmock GTest::gtest GTest::gtest_main rapidcheck_gtest)
+  set(nvrtc)
+  if(DEEPGEMM_TEST_NVRTC)
+    set(nvrtc ENVIRONMENT_MODIFICATION "DEEPGEMM_NVRTC_PATH=set:${DEEPGEMM_TEST_NVRTC}")
+  endif()
   gtest_discover_tests(${target}
     DISCOVERY_MODE PRE_TEST NO_PRETTY_TYPES NO_PRETTY_VALUES
     PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 600
-               ENVIRONMENT "RC_PARAMS=seed=20261130")
+               ENVIRONMENT "RC_PARAMS=seed=20261130" ${nvrtc})
 endfunction()
 
 # deepgemm_module_test(<name> [SOURCES <file>...]): the unit tests of a module, which lie beside its

@@ -115,7 +115,7 @@ std::vector<KernelCase> kernel_cases() {
     const schedule::KernelConfig config = {128, 128, 8, 32, 64, 8, 2, 1, 1};
     cases.push_back({"simt", form.path, form.operation, form.fields, config, form.alignment});
   }
-  // Large tiles of tensor cores; the last two need more shared memory than some chips have.
+  // Large tiles of tensor cores; the last needs more shared memory than some chips have.
   const auto add_large = [&](PathId path, const char* fields, schedule::KernelConfig config) {
     cases.push_back({"sm80", path, "nt", fields, config, {}});
   };
@@ -124,8 +124,7 @@ std::vector<KernelCase> kernel_cases() {
   add_large(PathId::kTf32x3, "a=fp32", {128, 128, 16, 64, 64, 16, 4, 1, 1});
   add_large(PathId::kTf32x3, "a=fp32", {128, 128, 16, 64, 32, 16, 4, 1, 1});
   add_large(PathId::kInt8, "a=int8", {128, 128, 64, 64, 64, 64, 4, 1, 1});
-  add_large(PathId::kBf16, "a=bf16", {128, 128, 64, 64, 64, 64, 3, 1, 1});
-  add_large(PathId::kBf16, "a=bf16", {128, 256, 64, 64, 64, 64, 3, 1, 1});
+  add_large(PathId::kInt8, "a=int8", {128, 256, 128, 64, 64, 128, 3, 1, 1});
   return cases;
 }
 

@@ -90,6 +90,58 @@ struct SimtOperand {
     }
   }
 
+  // A thread's quads of one block of k after the other. Where their places advance evenly, those of
+  // a block that exists as a whole are loaded without looking for them again.
+  template <bool kEvenRows>
+  class Walk {
+   public:
+    template <class RowOf>
+    PTX_FN Walk(const Panel& panel, i32 k, RowOf row_of)
+        : row_(row_of(position(0).row)), k_(k), at_(element_at<kOperand>(panel, row_, first_k())) {}
+
+    // Behind the last value of k: zeros.
+    template <class RowOf>
+    PTX_FN void load_block(const Panel& panel, RowOf row_of, Value (&to)[kCount][4]) {
+      if constexpr (kWalks) {
+        constexpr i32 kLast = (kCount - 1) * kLine;
+        const i32 rows_left = panel.rows - row_, k_left = panel.k - first_k();
+        if (kAlongRows ? rows_left >= 4 && k_left > kLast : rows_left > kLast && k_left >= 4) {
+          const i64 line = (kAlongRows ? panel.k_step : panel.row_step) * (kLine * kBytes / 4);
+          PTX_UNROLL for (i32 i = 0; i < kCount; ++i) {
+            const auto words = ptx::load_global<kBytes, kCache>(ptx::advance(at_, i * line));
+            PTX_UNROLL for (i32 j = 0; j < 4; ++j) {
+              to[i][j] = decode<kOperand.format, Value>(element_of<kOperand.format>(words, j));
+            }
+          }
+          return advance(panel);
+        }
+      }
+      load(panel, k_, row_of, to);
+      advance(panel);
+    }
+
+   private:
+    static constexpr i32 kAcross = (kAlongRows ? kExtent : C.block_k) / 4;
+    static constexpr i32 kLine = C.threads() / kAcross;  // lines from one quad to the next
+    static constexpr i32 kBytes = smaller(4 * format_bytes(kOperand.format), 16);
+    static constexpr bool kWalks =
+        kEvenRows && kWhole && C.threads() % kAcross == 0 && kOperand.width >= kBytes &&
+        kBytes == 4 * format_bytes(kOperand.format) &&
+        (kOperand.access == Access::kAlongK || kOperand.access == Access::kAlongRows);
+    static constexpr ptx::Cache kCache =
+        kOperand.streaming ? ptx::Cache::kStreaming : ptx::Cache::kReadOnly;
+
+    PTX_FN i32 first_k() const { return k_ + position(0).k; }
+    PTX_FN void advance(const Panel& panel) {
+      k_ += C.block_k;
+      const i64 step = kAlongRows ? panel.k_step : 1;
+      at_ = ptx::advance(at_, step * (C.block_k * format_bytes(kOperand.format)));
+    }
+
+    i32 row_, k_;
+    const void* at_;
+  };
+
   PTX_FN static void store(u32 base, const Value (&from)[kCount][4]) {
     PTX_UNROLL for (i32 i = 0; i < kCount; ++i) {
       if (!exists(i)) break;
@@ -206,10 +258,8 @@ struct Simt {
     const auto row_a = [&](i32 row) { return tile.row + row; };
     const auto row_b = [&](i32 row) { return row_of_b<C>(tile.column, row, n); };
     Value next_a[OperandA::kCount][4], next_b[OperandB::kCount][4];
-    const auto load = [&](i32 block) {
-      OperandA::load(a, block * C.block_k, row_a, next_a);
-      OperandB::load(b, block * C.block_k, row_b, next_b);
-    };
+    typename OperandA::template Walk<true> walk_a(a, range.first * C.block_k, row_a);
+    typename OperandB::template Walk<!C.swiglu()> walk_b(b, range.first * C.block_k, row_b);
     const auto store = [&](i32 block) {
       const u32 stage = shared + static_cast<u32>(block & 1) * Shape::kStageBytes;
       OperandA::store(stage, next_a);
@@ -218,7 +268,10 @@ struct Simt {
     // One round more than there are blocks, so that loads and stores stand here once.
     PTX_ROLLED for (i32 block = range.first - 1; block < range.last; ++block) {
       const bool more = block + 1 < range.last;
-      if (more) load(block + 1);
+      if (more) {
+        walk_a.load_block(a, row_a, next_a);
+        walk_b.load_block(b, row_b, next_b);
+      }
       if (block >= range.first) {
         multiply_stage(shared + static_cast<u32>(block & 1) * Shape::kStageBytes, sums);
         if constexpr (C.promote > 0) {

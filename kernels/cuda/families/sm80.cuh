@@ -38,6 +38,33 @@ struct Sm80Shape {
   static_assert(C.promote % kStepK == 0);
 };
 
+// One operand's blocks of k in [k, end), one after the other, then zeros.
+template <class Tile, bool kEvenRows, bool kWalks = Tile::template kWalks<kEvenRows>>
+struct Source {
+  Panel panel;
+  i32 k;
+  template <class RowOf>
+  PTX_FN Source(const Panel& given, i32 first, i32 end, RowOf) : panel(given), k(first) {
+    panel.k = smaller(panel.k, end);
+  }
+  template <class RowOf, class Convert>
+  PTX_FN void copy_block(u32 base, const Panel&, RowOf row_of, Convert convert, u64 policy) {
+    Tile::load(base, panel, k, row_of, convert, policy);
+    k += Tile::kBlock;
+  }
+};
+template <class Tile, bool kEvenRows>
+struct Source<Tile, kEvenRows, true> {
+  typename Tile::Walk walk;
+  template <class RowOf>
+  PTX_FN Source(const Panel& panel, i32 first, i32 end, RowOf row_of)
+      : walk(panel, first, smaller(panel.k, end), row_of) {}
+  template <class RowOf, class Convert>
+  PTX_FN void copy_block(u32 base, const Panel& panel, RowOf, Convert, u64 policy) {
+    walk.copy_block(base, panel, policy);
+  }
+};
+
 template <Config C>
 struct Sm80 {
   using Shape = Sm80Shape<C>;
@@ -172,35 +199,33 @@ struct Sm80 {
     const auto row_a = [&](i32 row) { return tile.row + row; };
     const auto row_b = [&](i32 row) { return row_of_b<C>(tile.column, row, n); };
     const auto convert = [](float value) { return multiplicand_of<C.math>(value); };
-    const auto fill = [&](u32 stage, i32 block) {
-      TileA::load(stage, a, block * C.block_k, row_a, convert, policy);
-      TileB::load(stage + TileA::kTileBytes, b, block * C.block_k, row_b, convert, policy);
+    const i32 begin = range.first * C.block_k, end = range.last * C.block_k;
+    Source<TileA, true> source_a(a, begin, end, row_a);
+    Source<TileB, !C.swiglu()> source_b(b, begin, end, row_b);
+    const auto fill = [&](u32 stage) {
+      source_a.copy_block(stage, a, row_a, convert, policy);
+      source_b.copy_block(stage + TileA::kTileBytes, b, row_b, convert, policy);
     };
-    const Ring<C.stages, Shape::kStageBytes, decltype(fill)> ring{shared, range.first, range.last,
-                                                                  fill};
+    Ring<C.stages, Shape::kStageBytes, decltype(fill)> ring{shared, fill};
+    ring.start();
     Fragments fragments[2];
-    // The blocks before the first only fill the ring, so that copies stand here once.
-    PTX_ROLLED for (i32 block = range.first + 1 - C.stages; block < range.last; ++block) {
-      ring.refill(block);
+    load_fragments(ring.stage(), 0, fragments[0]);
+    PTX_ROLLED for (i32 block = range.first; block < range.last; ++block) {
       const bool last = block + 1 == range.last;
-      if (block >= range.first) {
-        const u32 stage = ring.stage(block);
-        PTX_UNROLL for (i32 step = 0; step + 1 < kSteps; ++step) {
-          load_fragments(stage, step + 1, fragments[(step + 1) % 2]);
-          multiply_step(fragments[step % 2], sums);
-          promote_if_due(tile, block, step, last, sums, totals);
-        }
+      ring.refill();
+      PTX_UNROLL for (i32 step = 0; step + 1 < kSteps; ++step) {
+        load_fragments(ring.stage(), step + 1, fragments[(step + 1) % 2]);
+        multiply_step(fragments[step % 2], sums);
+        promote_if_due(tile, block, step, last, sums, totals);
       }
-      if (block + 1 < range.first) continue;
       ring.wait();
       Fragments& next = fragments[kSteps % 2];
-      if (!last) load_fragments(ring.stage(block + 1), 0, next);
-      if (block >= range.first) {
-        multiply_step(fragments[(kSteps - 1) % 2], sums);
-        promote_if_due(tile, block, kSteps - 1, last, sums, totals);
-      }
+      load_fragments(ring.stage(), 0, next);
+      multiply_step(fragments[(kSteps - 1) % 2], sums);
+      promote_if_due(tile, block, kSteps - 1, last, sums, totals);
       if constexpr (kSteps % 2 != 0) fragments[0] = next;
     }
+    ring.stop();
   }
 
   PTX_FN void finish(const Tile& tile, const Total (&totals)[kQuads][4]) const {

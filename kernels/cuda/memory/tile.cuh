@@ -22,6 +22,7 @@ struct OperandTile {
   static constexpr bool kAsync =
       !kConvert && kOperand.width >= 4 && (kAcross || along_k(kOperand.access));
   static constexpr i32 kEach = kChunk / kBytes;  // elements of a chunk
+  static constexpr i32 kBlock = C.block_k;
 
   // kAcross: a line is a value of k with all rows; otherwise a row with all values of k.
   static constexpr i32 kLines = kAcross ? C.block_k : kExtent;
@@ -47,6 +48,57 @@ struct OperandTile {
   static constexpr bool kWhole = kChunks % C.threads() == 0;
   // Lanes run along what lies together in global memory.
   static constexpr bool kLanesAlongLines = !kAsync && along_rows(kOperand.access);
+
+  // Copies of 16 bytes whose places advance evenly, from one copy of a thread to its next and from
+  // block to block: SwiGLU's columns of B do not.
+  template <bool kEvenRows>
+  static constexpr bool kWalks =
+      kAsync&& kOperand.width >= kChunk&& kWhole&& C.threads() % kLineChunks == 0 &&
+      (kOperand.access == Access::kAlongK || kOperand.access == Access::kAlongRows) &&
+      (kEvenRows || kAcross);
+
+  // A thread's copies of one block of k after the other: what does not change is found once.
+  class Walk {
+   public:
+    // Values of k from `k` to `end`; what follows is zero.
+    template <class RowOf>
+    PTX_FN Walk(const Panel& panel, i32 k, i32 end, RowOf row_of)
+        : row_(row_of(kAcross ? inner() * kEach : first())),
+          k_left_(end - k - (kAcross ? first() : inner() * kEach)),
+          at_(element_at<kOperand>(panel, row_, end - k_left_)) {}
+
+    // The next block, to the tile at `base`.
+    PTX_FN void copy_block(u32 base, const Panel& panel, u64 policy) {
+      const i32 rows_left = panel.rows - row_;
+      const i32 lines_left = kAcross ? k_left_ : rows_left;
+      const i32 along = (kAcross ? rows_left : k_left_) * kBytes;
+      const u32 inside = static_cast<u32>(along < 0 ? 0 : smaller(along, kChunk));
+      const i64 step = (kAcross ? panel.k_step : panel.row_step) * (kStep * kBytes);
+      const void* from = at_;
+      PTX_UNROLL for (i32 i = 0; i < kCount; ++i) {
+        const i32 line = i * kStep;
+        const u32 to = kStep % 8 == 0 ? address(base, first(), line, inner(), 0)
+                                      : address(base, first() + line, 0, inner(), 0);
+        const u32 bytes = line < lines_left ? inside : 0;
+        if constexpr (kOperand.streaming) {
+          ptx::copy_async<kChunk>(to, from, bytes, policy);
+        } else {
+          ptx::copy_async<kChunk>(to, from, bytes);
+        }
+        from = ptx::advance(from, step);
+      }
+      at_ = ptx::advance(at_, kAcross ? panel.k_step * (C.block_k * kBytes) : C.block_k * kBytes);
+      k_left_ -= C.block_k;
+    }
+
+   private:
+    static constexpr i32 kStep = C.threads() / kLineChunks;  // lines from one copy to the next
+    PTX_FN static i32 first() { return static_cast<i32>(ptx::thread()) / kLineChunks; }
+    PTX_FN static i32 inner() { return static_cast<i32>(ptx::thread()) % kLineChunks; }
+
+    i32 row_, k_left_;
+    const void* at_;
+  };
 
   // Brings the values k ... of all rows; those that do not exist become zero.
   template <class RowOf, class Convert>
