@@ -41,21 +41,35 @@ std::string Gpu::arch() const {
   return "sm_" + std::to_string(sm) + (sm >= 90 ? "a" : "");
 }
 
-Kernel Gpu::kernel(const KernelSpec& spec, int shared_bytes) {
-  const jit::Source source = kernel_source(spec);
-  std::shared_ptr<const Module>& module = modules_[source.text];
-  if (module == nullptr) {
-    const auto binary = compiler_->compile(source);
-    EXPECT_TRUE(binary.ok()) << (binary.ok() ? "" : binary.error().message);
-    if (!binary.ok()) return {};
-    auto loaded = Module::load(*device_, binary->bytes, source.name);
-    EXPECT_TRUE(loaded.ok()) << (loaded.ok() ? "" : loaded.error().message);
-    if (!loaded.ok()) return {};
-    module = *loaded;
-  }
+std::shared_ptr<const Module> Gpu::load(const jit::Source& source) {
+  const auto binary = compiler_->compile(source);
+  EXPECT_TRUE(binary.ok()) << (binary.ok() ? "" : binary.error().message);
+  if (!binary.ok()) return nullptr;
+  auto loaded = Module::load(*device_, binary->bytes, source.name);
+  EXPECT_TRUE(loaded.ok()) << (loaded.ok() ? "" : loaded.error().message);
+  return loaded.ok() ? *loaded : nullptr;
+}
+
+namespace {
+
+Kernel find(const std::shared_ptr<const Module>& module, const KernelSpec& spec, int shared_bytes) {
+  if (module == nullptr) return {};
   auto found = find_kernel(module, kernel_symbol(spec), {.dynamic_shared_bytes = shared_bytes});
   EXPECT_TRUE(found.ok()) << (found.ok() ? "" : found.error().message);
   return found.ok() ? *found : Kernel{};
+}
+
+}  // namespace
+
+Kernel Gpu::kernel(const KernelSpec& spec, int shared_bytes) {
+  const jit::Source source = kernel_source(spec);
+  std::shared_ptr<const Module>& module = modules_[source.text];
+  if (module == nullptr) module = load(source);
+  return find(module, spec, shared_bytes);
+}
+
+Kernel Gpu::own_kernel(const KernelSpec& spec, int shared_bytes) {
+  return find(load(kernel_source(spec)), spec, shared_bytes);
 }
 
 void* Gpu::allocate(size_t bytes) {

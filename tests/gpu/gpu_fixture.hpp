@@ -27,6 +27,8 @@ class Gpu {
   std::string arch() const;
   // Compiled once for each source. Fails the test on errors.
   Kernel kernel(const KernelSpec& spec, int shared_bytes);
+  // Loaded for the caller alone, in whose hand it is to keep the module.
+  Kernel own_kernel(const KernelSpec& spec, int shared_bytes);
   // Lives as long as the process.
   void* allocate(size_t bytes);
   void copy(void* to, const void* from, size_t bytes);
@@ -40,6 +42,7 @@ class Gpu {
 
  private:
   bool open(std::string& why);
+  std::shared_ptr<const Module> load(const jit::Source& source);
 
   Device* device_ = nullptr;
   std::unique_ptr<Stream> stream_;
