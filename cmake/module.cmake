@@ -46,7 +46,8 @@ function(deepgemm_link_modules target)
   endforeach()
 endfunction()
 
-# NVIDIA's run-time compiler that scripts/bootstrap fetched; without it tests take what they find.
+# NVIDIA's run-time compiler that scripts/bootstrap fetched, for tests with label nvrtc; without it
+# they take what they find.
 find_file(DEEPGEMM_TEST_NVRTC libnvrtc.so.13
   PATHS "${PROJECT_SOURCE_DIR}/build/nvrtc/nvidia/cu13/lib" NO_DEFAULT_PATH)
 mark_as_advanced(DEEPGEMM_TEST_NVRTC)
@@ -70,7 +71,7 @@ function(deepgemm_test target)
   target_link_libraries(${target} PRIVATE
     deepgemm_settings GTest::gmock GTest::gtest GTest::gtest_main rapidcheck_gtest)
   set(nvrtc)
-  if(DEEPGEMM_TEST_NVRTC)
+  if(DEEPGEMM_TEST_NVRTC AND "nvrtc" IN_LIST arg_LABELS)
     set(nvrtc ENVIRONMENT_MODIFICATION "DEEPGEMM_NVRTC_PATH=set:${DEEPGEMM_TEST_NVRTC}")
   endif()
   gtest_discover_tests(${target}

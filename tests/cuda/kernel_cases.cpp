@@ -110,11 +110,6 @@ std::vector<KernelCase> kernel_cases() {
   add_cases("simt", kSimtForms, cases);
   add_cases("sm80", kSm80Forms, cases);
   add_cases("skinny", kSkinnyForms, cases);
-  // With the block_k that lets a multiprocessor hold two blocks.
-  for (const Form& form : std::span(kSimtForms).first(4)) {
-    const schedule::KernelConfig config = {128, 128, 8, 32, 64, 8, 2, 1, 1};
-    cases.push_back({"simt", form.path, form.operation, form.fields, config, form.alignment});
-  }
   // Large tiles of tensor cores; the last needs more shared memory than some chips have.
   const auto add_large = [&](PathId path, const char* fields, schedule::KernelConfig config) {
     cases.push_back({"sm80", path, "nt", fields, config, {}});

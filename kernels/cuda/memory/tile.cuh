@@ -50,12 +50,14 @@ struct OperandTile {
   static constexpr bool kLanesAlongLines = !kAsync && along_rows(kOperand.access);
 
   // Copies of 16 bytes whose places advance evenly, from one copy of a thread to its next and from
-  // block to block: SwiGLU's columns of B do not.
+  // block to block: SwiGLU's columns of B do not. Before sm_80 copies pass through registers, which
+  // are then too few for this.
   template <bool kEvenRows>
   static constexpr bool kWalks =
-      kAsync&& kOperand.width >= kChunk&& kWhole&& C.threads() % kLineChunks == 0 &&
-      (kOperand.access == Access::kAlongK || kOperand.access == Access::kAlongRows) &&
-      (kEvenRows || kAcross);
+      ptx::kArch >= 80 &&
+      (kOperand.width >= kChunk) && kAsync&& kWhole&& C.threads() % kLineChunks == 0 &&
+      (kEvenRows || kAcross) &&
+      (kOperand.access == Access::kAlongK || kOperand.access == Access::kAlongRows);
 
   // A thread's copies of one block of k after the other: what does not change is found once.
   class Walk {

@@ -85,6 +85,13 @@ base::Result<void> check_sm80_tiling(const schedule::KernelConfig& tiling, const
     return refuse("blocks of {}x{}: sm80 takes powers of two", config.block_m, config.block_n);
   }
   if (config.stages < 2) return refuse("stages is {}: sm80 takes 2 and more", config.stages);
+  constexpr int kMost = 64 * 32;
+  if (config.math == Math::kTf32x3 && sm < 90 && config.warp_m * config.warp_n > kMost) {
+    return refuse(
+        "warps of {}x{} need too many registers for both parts of FP32 values: at most {} "
+        "elements",
+        config.warp_m, config.warp_n, kMost);
+  }
   if (config.promote == 0) return {};
   const bool divides = config.promote % config.block_k == 0 || config.block_k % config.promote == 0;
   if (config.promote % step != 0 || !divides) {
@@ -95,7 +102,6 @@ base::Result<void> check_sm80_tiling(const schedule::KernelConfig& tiling, const
   }
   // Sums and totals lie in registers together; Hopper has no FP8 multiplier for single warps, and
   // what stands for it takes more of them.
-  constexpr int kMost = 64 * 32;
   const bool tight = kernel::wide_totals(config) || (config.math == Math::kFp8 && sm == 90);
   const int most = tight ? kMost / 2 : kMost;
   if (config.warp_m * config.warp_n > most) {
