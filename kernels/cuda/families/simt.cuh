@@ -64,10 +64,11 @@ struct SimtOperand {
   struct Position {
     i32 row, k;
   };
+  static constexpr i32 kAcross = (kAlongRows ? kExtent : C.block_k) / 4;  // quads of a line
+  static constexpr i32 kLine = C.threads() / kAcross;  // lines from one quad to the next
   PTX_FN static Position position(i32 i) {
-    constexpr i32 kAcross = (kAlongRows ? kExtent : C.block_k) / 4;
     const i32 thread = static_cast<i32>(ptx::thread());
-    i32 line = thread / kAcross + i * (C.threads() / kAcross);
+    i32 line = thread / kAcross + i * kLine;
     i32 inside = thread % kAcross * 4;
     if constexpr (C.threads() % kAcross != 0) {
       line = (thread + i * C.threads()) / kAcross;
@@ -121,8 +122,6 @@ struct SimtOperand {
     }
 
    private:
-    static constexpr i32 kAcross = (kAlongRows ? kExtent : C.block_k) / 4;
-    static constexpr i32 kLine = C.threads() / kAcross;  // lines from one quad to the next
     static constexpr i32 kBytes = smaller(4 * format_bytes(kOperand.format), 16);
     static constexpr bool kWalks =
         kEvenRows && kWhole && C.threads() % kAcross == 0 && kOperand.width >= kBytes &&

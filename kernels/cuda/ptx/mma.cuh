@@ -76,12 +76,4 @@ PTX_FN void multiply(i32 (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
 
 #undef PTX_MMA_32_BYTES
 
-// d[8][8] += a[8][4] * b[8][4] in FP64 (sm_80 on): a is row g, column t; b the same;
-// d[0], d[1]: row g, columns 2t, 2t+1.
-PTX_FN void multiply_fp64(double (&d)[2], double a, double b) {
-  asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
-               : "+d"(d[0]), "+d"(d[1])
-               : "d"(a), "d"(b));
-}
-
 }  // namespace deepgemm::ptx

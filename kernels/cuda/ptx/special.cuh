@@ -22,16 +22,10 @@ PTX_FN void block_sync() { asm volatile("barrier.sync.aligned 0;" ::: "memory");
 PTX_FN bool block_any(bool value) { return __syncthreads_or(value) != 0; }
 PTX_FN void warp_sync() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
 
-PTX_FN float shuffle_xor(float value, u32 mask) { return __shfl_xor_sync(kAllLanes, value, mask); }
-
 // Programmatic dependent launch, sm_90 on: waits until the grids before this one in the stream have
 // ended and their writes are seen. Without that launch attribute there is nothing to wait for.
 PTX_FN void wait_for_previous_grid() {
   if constexpr (kArch >= 90) asm volatile("griddepcontrol.wait;" ::: "memory");
-}
-// The next grid may start; it still waits as above before it reads what this one writes.
-PTX_FN void start_next_grid() {
-  if constexpr (kArch >= 90) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
 }  // namespace deepgemm::ptx
