@@ -70,6 +70,11 @@ function(deepgemm_test target)
   deepgemm_link_modules(${target} ${arg_MODULES})
   target_link_libraries(${target} PRIVATE
     deepgemm_settings GTest::gmock GTest::gtest GTest::gtest_main rapidcheck_gtest)
+  # A machine with a GPU runs the tests of the CPU backend too.
+  set(device)
+  if("cpu" IN_LIST arg_LABELS)
+    set(device "DEEPGEMM_DEVICE=cpu")
+  endif()
   set(nvrtc)
   if(DEEPGEMM_TEST_NVRTC AND "nvrtc" IN_LIST arg_LABELS)
     set(nvrtc ENVIRONMENT_MODIFICATION "DEEPGEMM_NVRTC_PATH=set:${DEEPGEMM_TEST_NVRTC}")
@@ -77,7 +82,7 @@ function(deepgemm_test target)
   gtest_discover_tests(${target}
     DISCOVERY_MODE PRE_TEST NO_PRETTY_TYPES NO_PRETTY_VALUES
     PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 600
-               ENVIRONMENT "RC_PARAMS=seed=20261130" ${nvrtc})
+               ENVIRONMENT "RC_PARAMS=seed=20261130;${device}" ${nvrtc})
 endfunction()
 
 # deepgemm_module_test(<name> [SOURCES <file>...]): the unit tests of a module, which lie beside its

@@ -53,7 +53,7 @@ deepgemm_status_t deepgemm_launch_plan_args(const gemm_plan_t* plan,
   return guard([&]() -> Result {
     DEEPGEMM_TRY_ASSIGN(handle, runtime::find_plan(plan));
     DEEPGEMM_TRY(require(args, "args"));
-    return runtime::launch(*handle->data, *args);
+    return runtime::launch(*handle->data, *args, plan->stream);
   });
 }
 
@@ -114,7 +114,7 @@ deepgemm_status_t deepgemm_verify_plan(const gemm_plan_t* plan, const gemm_launc
     DEEPGEMM_TRY_ASSIGN(handle, runtime::find_plan(plan));
     DEEPGEMM_TRY(require(args, "args"));
     DEEPGEMM_TRY(require(result, "result"));
-    DEEPGEMM_TRY_ASSIGN(verified, runtime::verify_plan(*handle, *args));
+    DEEPGEMM_TRY_ASSIGN(verified, runtime::verify_plan(*handle, *args, plan->stream));
     *result = verified;
     return {};
   });

@@ -5,20 +5,17 @@
 
 #include <atomic>
 #include <filesystem>
-#include <map>
 #include <mutex>
 #include <system_error>
 
-#include "backend/cpu/device.hpp"
 #include "base/env.hpp"
 #include "build_config.hpp"
 #include "jit/service.hpp"
+#include "runtime/device.hpp"
 #include "runtime/immortal.hpp"
 
 namespace deepgemm::runtime {
 namespace {
-
-constexpr const char* kCpu = "cpu";
 
 struct Context {
   std::mutex mutex;
@@ -34,41 +31,12 @@ Context& context() {
 
 thread_local deepgemm_stream_t thread_stream = nullptr;
 
-const std::map<std::string, Device>& known_devices() {
-  using Devices = std::map<std::string, Device>;
-  static Immortal<Devices> devices([] {
-    Devices known;
-    for (const schedule::DeviceProfile& profile : schedule::all_profiles()) {
-      known.emplace(profile.name, Device{profile, false});
-    }
-    known.insert_or_assign(kCpu, Device{cpu::host_profile(), true});
-    return known;
-  }());
-  return devices.get();
-}
-
 bool is_executable_file(const char* path) {
   struct stat info = {};
   return stat(path, &info) == 0 && S_ISREG(info.st_mode) && access(path, X_OK) == 0;
 }
 
 }  // namespace
-
-base::Result<const Device*> find_device(const std::string& name) {
-  const auto& devices = known_devices();
-  if (const auto found = devices.find(name); found != devices.end()) return &found->second;
-  for (const auto& [prefix, backend] : {std::pair{"cuda:", "CUDA"}, {"sim:", "simulator"}}) {
-    if (name.rfind(prefix, 0) != 0) continue;
-    return base::make_error(DEEPGEMM_ERROR_UNSUPPORTED,
-                            "device: '{}': the {} backend is not part of this build; plan for a "
-                            "profile such as h200, or use cpu",
-                            name, backend);
-  }
-  std::string names;
-  for (const auto& [known, device] : devices) names += names.empty() ? known : ", " + known;
-  return base::make_error(DEEPGEMM_ERROR_INVALID_ARGUMENT, "device: '{}' is unknown; known are {}",
-                          name, names);
-}
 
 base::Result<void> set_current_device(const char* name) {
   if (name != nullptr) DEEPGEMM_TRY(find_device(name));
@@ -82,7 +50,8 @@ std::string current_device() {
     const std::lock_guard lock(context().mutex);
     if (!context().device.empty()) return context().device;
   }
-  return base::env("DEEPGEMM_DEVICE").value_or(kCpu);
+  const auto named = base::env("DEEPGEMM_DEVICE");
+  return named ? *named : automatic_device();
 }
 
 void set_hopper_opt(bool enabled) { context().hopper_opt = enabled; }

@@ -6,26 +6,15 @@
 
 #include "base/result.hpp"
 #include "deepgemm/types.h"
-#include "schedule/profile.hpp"
 
 namespace deepgemm::runtime {
-
-// A device that plans can be made for.
-struct Device {
-  schedule::DeviceProfile profile;
-  bool launchable = false;  // this process can run plans for it
-};
-
-// "cpu" or the name of a shipped profile. INVALID_ARGUMENT for an unknown name, with the known
-// ones; UNSUPPORTED for "cuda:<n>" and "sim:<profile>", whose backends this build does not have.
-// The result lives as long as the library.
-base::Result<const Device*> find_device(const std::string& name);
 
 // All functions are thread-safe.
 
 // Null: back to automatic. Fails as find_device does, and then changes nothing.
 base::Result<void> set_current_device(const char* name);
-// Name of the device of intents that name none: as set, else DEEPGEMM_DEVICE, else "cpu".
+// Name of the device of intents that name none: as set, else DEEPGEMM_DEVICE, else the automatic
+// one.
 std::string current_device();
 
 void set_hopper_opt(bool enabled);

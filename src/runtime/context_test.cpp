@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "jit/service.hpp"
+#include "runtime/device.hpp"
 
 namespace deepgemm::runtime {
 namespace {
@@ -27,24 +28,30 @@ class ContextTest : public testing::Test {
 TEST_F(ContextTest, TheCpuIsLaunchableAndProfilesAreNot) {
   const auto cpu = find_device("cpu");
   ASSERT_TRUE(cpu.ok());
-  EXPECT_TRUE((*cpu)->launchable);
+  EXPECT_TRUE((*cpu)->launchable());
   const auto h200 = find_device("h200");
   ASSERT_TRUE(h200.ok()) << h200.error().message;
-  EXPECT_FALSE((*h200)->launchable);
-  EXPECT_EQ((*h200)->profile.name, "h200");
+  EXPECT_FALSE((*h200)->launchable());
+  EXPECT_EQ((*h200)->profile().name, "h200");
 }
 
 TEST_F(ContextTest, BackendsThatAreNotBuiltAreUnsupported) {
-  for (const char* name : {"cuda:0", "cuda:x", "sim:h200"}) {
-    const auto device = find_device(name);
-    ASSERT_FALSE(device.ok()) << name;
-    EXPECT_EQ(device.error().code, DEEPGEMM_ERROR_UNSUPPORTED) << name;
-    EXPECT_NE(device.error().message.find("not part of this build"), std::string::npos);
-  }
+  const auto device = find_device("sim:h200");
+  ASSERT_FALSE(device.ok());
+  EXPECT_EQ(device.error().code, DEEPGEMM_ERROR_UNSUPPORTED);
+  EXPECT_NE(device.error().message.find("not part of this build"), std::string::npos);
+}
+
+TEST_F(ContextTest, AGpuThatIsNotThereIsAnErrorThatSaysWhy) {
+  const auto device = find_device("cuda:99");
+  ASSERT_FALSE(device.ok());
+  EXPECT_TRUE(device.error().code == DEEPGEMM_ERROR_DEVICE ||           // no driver
+              device.error().code == DEEPGEMM_ERROR_INVALID_ARGUMENT);  // fewer GPUs
+  EXPECT_FALSE(device.error().message.empty());
 }
 
 TEST_F(ContextTest, UnknownNamesListTheKnownOnes) {
-  for (const char* name : {"", "gpu", "CPU"}) {
+  for (const char* name : {"", "gpu", "CPU", "cuda:", "cuda:x", "cuda:-1", "cuda:0x"}) {
     const auto device = find_device(name);
     ASSERT_FALSE(device.ok()) << name;
     EXPECT_EQ(device.error().code, DEEPGEMM_ERROR_INVALID_ARGUMENT);
@@ -52,8 +59,9 @@ TEST_F(ContextTest, UnknownNamesListTheKnownOnes) {
   }
 }
 
-TEST_F(ContextTest, WhatIsSetWinsOverTheEnvironmentAndThatOverTheCpu) {
-  EXPECT_EQ(current_device(), "cpu");
+TEST_F(ContextTest, WhatIsSetWinsOverTheEnvironmentAndThatOverTheAutomaticDevice) {
+  unsetenv("DEEPGEMM_DEVICE");
+  EXPECT_EQ(current_device(), automatic_device());
   setenv("DEEPGEMM_DEVICE", "a100", 1);
   EXPECT_EQ(current_device(), "a100");
   ASSERT_TRUE(set_current_device("h200").ok());

@@ -14,8 +14,6 @@
 namespace deepgemm::runtime {
 namespace {
 
-constexpr size_t kWorkspaceAlignment = 64;
-
 template <class... Args>
 base::Error invalid(fmt::format_string<Args...> format, Args&&... args) {
   return base::make_error(DEEPGEMM_ERROR_INVALID_ARGUMENT, format, std::forward<Args>(args)...);
@@ -64,7 +62,7 @@ base::Result<void> check_presence(const char* name, const void* given, bool need
 }
 
 base::Result<void> check_run_time_values(const intent::Problem& problem,
-                                         const gemm_launch_args_t& args, cpu::Operands& operands) {
+                                         const gemm_launch_args_t& args, Operands& operands) {
   for (const int64_t value : args.reserved) {
     if (value != 0) return invalid("args.reserved: must be zero, has {}", value);
   }
@@ -88,11 +86,17 @@ base::Result<void> check_run_time_values(const intent::Problem& problem,
 }
 
 base::Result<void> check_b(const PlanData& plan, const gemm_launch_args_t& args, bool needed,
-                           cpu::Operands& operands) {
+                           Operands& operands) {
   const intent::Problem& problem = plan.problem();
   DEEPGEMM_TRY(check_presence("B", args.B, needed, true, "op(B)"));
   if (args.B == nullptr) return {};
   const deepgemm_packed_weights_t* const packed = find_packed(args.B);
+  if (packed != nullptr && !plan.device->shares_host_memory()) {
+    return base::make_error(DEEPGEMM_ERROR_UNSUPPORTED,
+                            "B: packed weights lie in host memory, and kernels of {} read B as it "
+                            "is declared; pass its address on the device",
+                            plan.device->profile().name);
+  }
   if (packed == nullptr) {
     if (plan.choice().packed_b) {
       return invalid(
@@ -131,7 +135,7 @@ bool writes_anything(const intent::Problem& problem, int64_t m) {
 }
 
 base::Result<void> check_pointers(const PlanData& plan, const gemm_launch_args_t& args,
-                                  cpu::Operands& operands) {
+                                  Operands& operands) {
   const intent::Problem& problem = plan.problem();
   const intent::Epilogue& epilogue = problem.epilogue;
   const bool writes = writes_anything(problem, operands.m);
@@ -172,7 +176,7 @@ struct NamedRange {
 };
 
 base::Result<void> check_overlap(const PlanData& plan, const gemm_launch_args_t& args,
-                                 const cpu::Operands& operands) {
+                                 const Operands& operands) {
   const intent::Problem& problem = plan.problem();
   const int64_t m = operands.m;
   if (!writes_anything(problem, m)) return {};
@@ -206,7 +210,8 @@ base::Result<void> check_overlap(const PlanData& plan, const gemm_launch_args_t&
     add("scale_b", scale_range(args.scale_b, scale_grid_b(problem)));
   }
   if (args.workspace != nullptr) {
-    add("workspace", contiguous_range(args.workspace, static_cast<int64_t>(plan.workspace_bytes)));
+    add("workspace",
+        contiguous_range(args.workspace, static_cast<int64_t>(plan.workspace_bytes())));
   }
   for (size_t i = 0; i < count; ++i) {
     if (may_overlap(c, inputs[i].range)) {
@@ -221,14 +226,16 @@ base::Result<void> check_overlap(const PlanData& plan, const gemm_launch_args_t&
 
 base::Result<void> check_workspace(const PlanData& plan, const gemm_launch_args_t& args) {
   if (args.workspace == nullptr) return {};
-  if (args.workspace_bytes < plan.workspace_bytes) {
+  const size_t needed = plan.workspace_bytes();
+  if (args.workspace_bytes < needed) {
     return invalid(
         "workspace_bytes: {} is less than the {} that the plan needs "
         "(deepgemm_plan_info_t::workspace_bytes)",
-        args.workspace_bytes, plan.workspace_bytes);
+        args.workspace_bytes, needed);
   }
-  if (reinterpret_cast<uintptr_t>(args.workspace) % kWorkspaceAlignment != 0) {
-    return invalid("workspace: {} is not a multiple of {}", args.workspace, kWorkspaceAlignment);
+  const size_t alignment = plan.executable ? plan.executable->workspace_alignment() : 1;
+  if (reinterpret_cast<uintptr_t>(args.workspace) % alignment != 0) {
+    return invalid("workspace: {} is not a multiple of {}", args.workspace, alignment);
   }
   return {};
 }
@@ -274,8 +281,8 @@ ScaleGrid scale_grid_b(const intent::Problem& problem) {
   return scale_grid(problem, problem.b.precision, problem.n, 128);
 }
 
-base::Result<cpu::Operands> check_operands(const PlanData& plan, const gemm_launch_args_t& args) {
-  cpu::Operands operands;
+base::Result<Operands> check_operands(const PlanData& plan, const gemm_launch_args_t& args) {
+  Operands operands;
   DEEPGEMM_TRY(check_run_time_values(plan.problem(), args, operands));
   DEEPGEMM_TRY(check_pointers(plan, args, operands));
   DEEPGEMM_TRY(check_workspace(plan, args));
@@ -283,18 +290,14 @@ base::Result<cpu::Operands> check_operands(const PlanData& plan, const gemm_laun
   return operands;
 }
 
-base::Result<void> launch(const PlanData& plan, const gemm_launch_args_t& args) {
+base::Result<void> launch(const PlanData& plan, const gemm_launch_args_t& args,
+                          deepgemm_stream_t stream) {
   DEEPGEMM_TRY(require_launchable(plan));
   DEEPGEMM_TRY_ASSIGN(operands, check_operands(plan, args));
   if (!writes_anything(plan.problem(), operands.m)) return {};
   DEEPGEMM_TRACE("launch", intent::format_line(plan.problem()));
-  if (args.workspace != nullptr || plan.workspace_bytes == 0) {
-    cpu::launch(*plan.executable, operands, args.workspace);
-  } else {
-    const Scratch::Use scratch(process_scratch());
-    cpu::launch(*plan.executable, operands, scratch.data());
-  }
-  return {};
+  return plan.executable->launch(operands, args.workspace,
+                                 args.stream != nullptr ? args.stream : stream);
 }
 
 }  // namespace deepgemm::runtime

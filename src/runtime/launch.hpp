@@ -1,7 +1,6 @@
 // Launching a plan: every operand is checked, then handed to the backend.
 #pragma once
 
-#include "backend/cpu/launch.hpp"
 #include "base/result.hpp"
 #include "deepgemm/types.h"
 #include "runtime/plan.hpp"
@@ -9,13 +8,14 @@
 namespace deepgemm::runtime {
 
 // INVALID_ARGUMENT names the operand and the rule; UNSUPPORTED for a plan that is not launchable
-// here. Done on return: the CPU has no streams, so args.stream may be anything and is not looked
-// at. Never allocates. Any number of threads may launch one plan; without a workspace of their own
-// they take turns.
-base::Result<void> launch(const PlanData& plan, const gemm_launch_args_t& args);
+// here; of a GPU's plan also what cuda::Executable::launch says. On the CPU it is done on return,
+// and `stream` is not looked at; on a GPU it is enqueued there. Never allocates. Any number of
+// threads may launch one plan; on the CPU they take turns unless they bring workspaces.
+base::Result<void> launch(const PlanData& plan, const gemm_launch_args_t& args,
+                          deepgemm_stream_t stream);
 
 // The checks of launch alone; what the backend is given.
-base::Result<cpu::Operands> check_operands(const PlanData& plan, const gemm_launch_args_t& args);
+base::Result<Operands> check_operands(const PlanData& plan, const gemm_launch_args_t& args);
 
 // The problem's operands with `m` rows of op(A) in place of the planned ones; strides stay.
 layout::MatrixLayout a_layout(const intent::Problem& problem, int64_t m);

@@ -189,6 +189,12 @@ deepgemm_packed_info_t describe(const contract::Quantized& packed,
 base::Result<deepgemm_packed_weights_t*> pack_weights(const PlanData& plan,
                                                       const deepgemm_weight_tensors_t& tensors) {
   DEEPGEMM_TRY(require_launchable(plan));
+  if (!plan.device->shares_host_memory()) {
+    return base::make_error(DEEPGEMM_ERROR_UNSUPPORTED,
+                            "plan: kernels of {} read B as it is declared, and take no packed "
+                            "weights yet; copy the matrix to the device and pass its address",
+                            plan.device->profile().name);
+  }
   DEEPGEMM_TRY(check_fits_plan(plan, tensors));
   const contract::Contract& contract = plan.problem().contract;
   DEEPGEMM_TRY_ASSIGN(packed, tensors.format == WEIGHT_FORMAT_DENSE

@@ -2,11 +2,13 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/log.hpp"
 #include "base/trace.hpp"
 #include "contract/path.hpp"
 #include "layout/matrix_layout.hpp"
+#include "runtime/context.hpp"
 #include "runtime/handle_registry.hpp"
 #include "runtime/immortal.hpp"
 #include "runtime/plan_cache.hpp"
@@ -19,15 +21,45 @@ HandleRegistry& live_plans() {
   return registry.get();
 }
 
+// Choices whose kernels could not be had, and why.
+struct Missing {
+  schedule::Choice choice;
+  std::string reason;
+};
+
+// The caller's hooks do not see candidates twice, nor do fallbacks ask them.
+struct Wishes {
+  std::optional<deepgemm_hooks_t> hooks;
+  std::vector<Missing> missing;
+  bool any_address = false;
+};
+
+schedule::KernelCheck check_for(const Device& device, const Wishes& wishes) {
+  schedule::KernelCheck check = device.kernel_check(wishes.any_address);
+  if (wishes.missing.empty()) return check;
+  return [check, &missing = wishes.missing](
+             const intent::Problem& problem,
+             const schedule::Candidate& candidate) -> std::optional<std::string> {
+    for (const Missing& known : missing) {
+      const schedule::Choice& choice = known.choice;
+      if (choice.family == candidate.family && choice.path == candidate.path &&
+          choice.config == candidate.config) {
+        return known.reason;
+      }
+    }
+    return check ? check(problem, candidate) : std::nullopt;
+  };
+}
+
 base::Result<schedule::Report> plan_for(const gemm_intent_t& intent, int64_t m, int64_t n,
-                                        int64_t k, const Device& device,
-                                        const std::optional<deepgemm_hooks_t>& hooks) {
+                                        int64_t k, const Device& device, const Wishes& wishes) {
   DEEPGEMM_TRY_ASSIGN(problem, intent::resolve(intent, m, n, k));
   DEEPGEMM_TRACE("plan", intent::format_line(problem));
   schedule::PlannerOptions options;
   options.hopper_opt = hopper_opt();
-  options.hooks = hooks ? &*hooks : nullptr;
-  return schedule::plan(problem, device.profile, schedule::DeviceState{}, options);
+  options.hooks = wishes.hooks ? &*wishes.hooks : nullptr;
+  options.kernel_check = check_for(device, wishes);
+  return schedule::plan(problem, device.profile(), schedule::DeviceState{}, options);
 }
 
 // Puts the layout that the choice settled in place of one declared ANY.
@@ -40,15 +72,14 @@ base::Result<void> settle_layout(intent::Operand& operand, const gemm_layout_t& 
   return {};
 }
 
-base::Result<std::shared_ptr<const PlanData>> make_plan(
-    const gemm_intent_t& intent, int64_t m, int64_t n, int64_t k, const Device& device,
-    const std::optional<deepgemm_hooks_t>& hooks) {
-  auto plan = std::make_shared<PlanData>();
-  DEEPGEMM_TRY_ASSIGN(report, plan_for(intent, m, n, k, device, hooks));
+base::Result<std::shared_ptr<PlanData>> chosen_plan(const gemm_intent_t& intent,
+                                                    schedule::Report report, const Device& device) {
   if (!report.choice) {
     return report.failure.value_or(
         base::make_error(DEEPGEMM_ERROR_INTERNAL, "planning gave neither a choice nor a reason"));
   }
+  auto plan = std::make_shared<PlanData>();
+  plan->fallback = fallback_choice(intent, report, device);
   plan->report = std::move(report);
   plan->device = &device;
   intent::Problem& problem = plan->report.problem;
@@ -56,22 +87,51 @@ base::Result<std::shared_ptr<const PlanData>> make_plan(
   DEEPGEMM_TRY(settle_layout(problem.a, choice.layout_a, "layout_a", false));
   DEEPGEMM_TRY(settle_layout(problem.b, choice.layout_b, "layout_b", false));
   DEEPGEMM_TRY(settle_layout(problem.c, choice.layout_c, "layout_c", true));
-  if (device.launchable) {
-    DEEPGEMM_TRY_ASSIGN(executable, cpu::make_executable(problem, choice));
-    plan->executable = executable;
-    plan->workspace_bytes = cpu::workspace_bytes(*executable);
-    DEEPGEMM_TRY_ASSIGN(scratch, process_scratch().reserve(plan->workspace_bytes));
-    plan->scratch = std::move(scratch);
+  if (plan->fallback) {
+    plan->report.choice->notes.push_back(
+        fmt::format("operands at addresses that are not multiples of 16 bytes: {} on {}",
+                    contract::path_info(plan->fallback->path).name, plan->fallback->family->name));
   }
-  return std::shared_ptr<const PlanData>(std::move(plan));
+  return plan;
+}
+
+bool lacks_compiler(const base::Error& error) {
+  return error.code == DEEPGEMM_ERROR_COMPILER_MISSING || error.code == DEEPGEMM_ERROR_NOT_PREPARED;
+}
+
+// Where there is no compiler the best candidate whose kernel is in a pack or a cache serves.
+base::Result<std::shared_ptr<const PlanData>> make_plan(
+    const gemm_intent_t& intent, int64_t m, int64_t n, int64_t k, const Device& device,
+    const std::optional<deepgemm_hooks_t>& hooks) {
+  Wishes wishes{hooks, {}, false};
+  std::optional<base::Error> first;
+  while (true) {
+    DEEPGEMM_TRY_ASSIGN(report, plan_for(intent, m, n, k, device, wishes));
+    if (!report.choice && first) return *first;
+    DEEPGEMM_TRY_ASSIGN(plan, chosen_plan(intent, std::move(report), device));
+    if (!device.launchable()) return std::shared_ptr<const PlanData>(std::move(plan));
+    auto executable = device.make_executable(plan->problem(), plan->choice(),
+                                             plan->fallback ? &*plan->fallback : nullptr);
+    if (executable.ok()) {
+      plan->executable = std::move(*executable);
+      return std::shared_ptr<const PlanData>(std::move(plan));
+    }
+    if (!lacks_compiler(executable.error())) return executable.error();
+    if (!first) first = executable.error();
+    wishes.missing.push_back({plan->choice(), executable.error().message});
+  }
 }
 
 void log_choice(const PlanData& plan) {
   if (!base::log_enabled(DEEPGEMM_LOG_INFO)) return;
   const schedule::Choice& choice = plan.choice();
   base::log(DEEPGEMM_LOG_INFO, base::LogCategory::kPlan, "{} on {}: {} {}, bound {:.3g}",
-            intent::format_line(plan.problem()), plan.device->profile.name, choice.family->name,
+            intent::format_line(plan.problem()), plan.device->profile().name, choice.family->name,
             contract::path_info(choice.path).name, choice.certificate.bound.relative);
+}
+
+bool is_current(const PlanData& plan) {
+  return plan.executable == nullptr || plan.executable->is_current();
 }
 
 std::string device_of(const gemm_intent_t& intent) {
@@ -83,7 +143,22 @@ std::string device_of(const gemm_intent_t& intent) {
 base::Result<schedule::Report> plan_report(const gemm_intent_t& intent, int64_t m, int64_t n,
                                            int64_t k) {
   DEEPGEMM_TRY_ASSIGN(device, find_device(device_of(intent)));
-  return plan_for(intent, m, n, k, *device, hooks());
+  return plan_for(intent, m, n, k, *device, {hooks(), {}, false});
+}
+
+std::optional<schedule::Choice> fallback_choice(const gemm_intent_t& intent,
+                                                const schedule::Report& report,
+                                                const Device& device) {
+  const intent::Problem& problem = report.problem;
+  if (device.takes_any_address(problem, *report.choice)) return std::nullopt;
+  const auto other =
+      plan_for(intent, problem.m, problem.n, problem.k, device, {std::nullopt, {}, true});
+  if (!other.ok() || !other->choice) return std::nullopt;
+  const contract::ErrorBound& promised = report.choice->certificate.bound;
+  const contract::ErrorBound& bound = other->choice->certificate.bound;
+  const bool kept = bound.relative <= promised.relative && bound.absolute <= promised.absolute &&
+                    bound.confidence >= promised.confidence;
+  return kept ? other->choice : std::nullopt;
 }
 
 base::Result<std::shared_ptr<const PlanData>> get_plan(const gemm_intent_t& intent, int64_t m,
@@ -94,7 +169,9 @@ base::Result<std::shared_ptr<const PlanData>> get_plan(const gemm_intent_t& inte
   if (!current_hooks) key = make_plan_key(intent, m, n, k, device_name, hopper_opt());
   PlanCache& cache = process_plan_cache();
   if (key) {
-    if (auto found = cache.find(*key)) return found;
+    auto found = cache.find(*key);
+    if (found != nullptr && is_current(*found)) return found;
+    if (found != nullptr) cache.erase(*key);
   }
   DEEPGEMM_TRY_ASSIGN(device, find_device(device_name));
   auto made = make_plan(intent, m, n, k, *device, current_hooks);
@@ -105,18 +182,15 @@ base::Result<std::shared_ptr<const PlanData>> get_plan(const gemm_intent_t& inte
 
 base::Result<void> require_launchable(const PlanData& plan) {
   if (plan.executable) return {};
-  return base::make_error(DEEPGEMM_ERROR_UNSUPPORTED,
-                          "plan: made for device '{}', which this process cannot run on (the plan "
-                          "can be explained); make "
-                          "the plan with intent.device \"cpu\" to launch it here",
-                          plan.device->profile.name);
+  auto refused = plan.device->make_executable(plan.problem(), plan.choice(), nullptr);
+  return refused.ok() ? base::Result<void>{} : refused.error();
 }
 
 deepgemm_plan_info_t plan_info(const PlanData& plan) {
   const schedule::Choice& choice = plan.choice();
   const contract::ErrorBound& bound = choice.certificate.bound;
   deepgemm_plan_info_t info = {};
-  info.device = plan.device->profile.name.c_str();
+  info.device = plan.device->profile().name.c_str();
   info.path = contract::path_info(choice.path).name;
   info.family = choice.family->name;
   info.launchable = plan.executable != nullptr;
@@ -139,7 +213,7 @@ deepgemm_plan_info_t plan_info(const PlanData& plan) {
   info.bound_absolute = bound.absolute;
   info.bound_basis = bound.basis;
   info.bound_confidence = bound.confidence;
-  info.workspace_bytes = plan.workspace_bytes;
+  info.workspace_bytes = plan.workspace_bytes();
   return info;
 }
 

@@ -8,12 +8,10 @@
 #include <mutex>
 #include <optional>
 
-#include "backend/cpu/launch.hpp"
 #include "base/result.hpp"
 #include "deepgemm/types.h"
 #include "intent/problem.hpp"
-#include "runtime/context.hpp"
-#include "runtime/scratch.hpp"
+#include "runtime/device.hpp"
 #include "schedule/planner.hpp"
 
 namespace deepgemm::runtime {
@@ -22,10 +20,11 @@ namespace deepgemm::runtime {
 struct PlanData {
   schedule::Report report;  // its problem has the layouts that the choice settled
   const Device* device = nullptr;
-  std::shared_ptr<const cpu::Executable> executable;  // null: not launchable here
-  size_t workspace_bytes = 0;
-  std::unique_ptr<Scratch::Reservation> scratch;
+  // For operands at addresses that the choice does not serve.
+  std::optional<schedule::Choice> fallback;
+  std::shared_ptr<const Executable> executable;  // null: not launchable here
 
+  size_t workspace_bytes() const { return executable ? executable->workspace_bytes() : 0; }
   const intent::Problem& problem() const { return report.problem; }
   const schedule::Choice& choice() const { return *report.choice; }
 };
@@ -40,6 +39,12 @@ struct Measured {
 // what makes the declaration itself invalid or unsupported.
 base::Result<schedule::Report> plan_report(const gemm_intent_t& intent, int64_t m, int64_t n,
                                            int64_t k);
+
+// What serves operands at addresses that the report's choice does not: nothing where it serves all,
+// or where nothing else keeps its bound.
+std::optional<schedule::Choice> fallback_choice(const gemm_intent_t& intent,
+                                                const schedule::Report& report,
+                                                const Device& device);
 
 // The plan of a declaration: from the cache of the process, or planned and put there; planned
 // without the cache while hooks are set.

@@ -129,6 +129,17 @@ std::shared_ptr<const PlanData> PlanCache::insert(const PlanKey& key,
   return plan;
 }
 
+void PlanCache::erase(const PlanKey& key) {
+  std::shared_ptr<const PlanData> dropped;  // destroyed after the lock is released
+  const std::lock_guard lock(mutex_);
+  const auto found = index_.find(&key);
+  if (found == index_.end()) return;
+  const auto entry = found->second;
+  dropped = std::move(entry->plan);
+  index_.erase(found);
+  entries_.erase(entry);
+}
+
 size_t PlanCache::size() const {
   const std::lock_guard lock(mutex_);
   return entries_.size();

@@ -45,6 +45,8 @@ class PlanCache {
   std::shared_ptr<const PlanData> find(const PlanKey& key);
   // Returns the plan to use: the one that another thread put there first, else `plan`.
   std::shared_ptr<const PlanData> insert(const PlanKey& key, std::shared_ptr<const PlanData> plan);
+  // Forgets the plan under this key.
+  void erase(const PlanKey& key);
   size_t size() const;
 
  private:

@@ -54,6 +54,20 @@ constexpr PurposeWord kPurposeWords[] = {
 
 bool is_letter(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; }
 
+// In lower case.
+std::vector<std::string> words_of(std::string_view text) {
+  std::vector<std::string> words;
+  for (auto from = text.begin(); from != text.end();) {
+    from = std::find_if(from, text.end(), is_letter);
+    const auto to = std::find_if_not(from, text.end(), is_letter);
+    std::string word(from, to);
+    for (char& c : word) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if (!word.empty()) words.push_back(std::move(word));
+    from = to;
+  }
+  return words;
+}
+
 constexpr size_t kMaxPurpose = 64;  // characters kept for the leak report
 
 }  // namespace
@@ -65,18 +79,18 @@ const char* memory_class_name(MemoryClass memory_class) {
 }
 
 MemoryClass classify_purpose(std::string_view purpose) {
-  auto from = purpose.begin();
-  while (from != purpose.end()) {
-    from = std::find_if(from, purpose.end(), is_letter);
-    const auto to = std::find_if_not(from, purpose.end(), is_letter);
-    std::string word(from, to);
-    for (char& c : word) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  for (const std::string& word : words_of(purpose)) {
     for (const PurposeWord& known : kPurposeWords) {
       if (word == known.word) return known.memory_class;
     }
-    from = to;
   }
   return MemoryClass::kGeneral;
+}
+
+bool names_host_memory(std::string_view purpose) {
+  return std::ranges::any_of(words_of(purpose), [](const std::string& word) {
+    return word == "pinned" || word == "host" || word == "staging";
+  });
 }
 
 base::Result<void*> Pool::allocate(size_t bytes, std::string_view purpose) {

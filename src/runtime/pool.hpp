@@ -28,6 +28,9 @@ const char* memory_class_name(MemoryClass memory_class);
 // Words end at anything but a letter; the first word that is known decides, else general.
 MemoryClass classify_purpose(std::string_view purpose);
 
+// A word of the purpose asks for host memory that GPUs reach ("pinned", "host", "staging").
+bool names_host_memory(std::string_view purpose);
+
 // Best fit over chunks that grow with use, with neighbours merged on free. Blocks are aligned to
 // kAlignment; requests of kLargeBlock and more have chunks of their own. Empty chunks return to the
 // system beyond kReserveBytes. Thread-safe. Blocks still live when the pool is destroyed go with

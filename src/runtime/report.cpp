@@ -30,8 +30,8 @@ std::string explain_report(const schedule::Report& report, deepgemm_explain_form
 std::string explain_plan(const deepgemm_plan& plan, deepgemm_explain_format_t format) {
   std::string text = explain_report(with_measured(plan), format);
   const bool launchable = plan.data->executable != nullptr;
-  const size_t workspace = plan.data->workspace_bytes;
-  const std::string note = launchable ? cpu::kernel_note(*plan.data->executable) : "";
+  const size_t workspace = plan.data->workspace_bytes();
+  const std::string note = launchable ? plan.data->executable->note() : "";
   if (format == DEEPGEMM_EXPLAIN_JSON) {
     auto report = nlohmann::ordered_json::parse(text);
     report["run_time"] = {{"launchable", launchable}, {"workspace_bytes", workspace}};
@@ -43,7 +43,7 @@ std::string explain_plan(const deepgemm_plan& plan, deepgemm_explain_format_t fo
       launchable
           ? fmt::format("run time    launchable in this process, workspace {} bytes\n", workspace)
           : fmt::format("run time    not launchable in this process, which does not run on {}\n",
-                        plan.data->device->profile.name);
+                        plan.data->device->profile().name);
   if (!note.empty()) text += fmt::format("kernel      {}\n", note);
   return text;
 }

@@ -9,6 +9,7 @@
 #include "contract/verify.hpp"
 #include "layout/matrix_layout.hpp"
 #include "layout/quantized_weights.hpp"
+#include "runtime/host_operands.hpp"
 #include "runtime/launch.hpp"
 #include "runtime/packed_weights.hpp"
 
@@ -38,7 +39,7 @@ std::vector<double> decode(const StoredMatrix& stored, int64_t rows, int64_t col
   return values;
 }
 
-std::vector<double> decode_a(const intent::Problem& problem, const cpu::Operands& operands,
+std::vector<double> decode_a(const intent::Problem& problem, const Operands& operands,
                              int64_t batch) {
   const layout::MatrixLayout layout = a_layout(problem, operands.m);
   const bool transposed = problem.operation == GEMM_OP_TN || problem.operation == GEMM_OP_TT;
@@ -55,7 +56,7 @@ std::vector<double> decode_a(const intent::Problem& problem, const cpu::Operands
   return values;
 }
 
-std::vector<double> decode_dense_b(const intent::Problem& problem, const cpu::Operands& operands,
+std::vector<double> decode_dense_b(const intent::Problem& problem, const Operands& operands,
                                    int64_t batch) {
   const bool transposed = problem.operation == GEMM_OP_NT || problem.operation == GEMM_OP_TT;
   auto values = decode({operands.b, problem.b.precision, problem.b.layout, batch, transposed},
@@ -82,7 +83,7 @@ std::vector<double> decode_packed_b(const cpu::PackedPanels& panels) {
   return values;
 }
 
-std::vector<double> decode_c(const intent::Problem& problem, const cpu::Operands& operands,
+std::vector<double> decode_c(const intent::Problem& problem, const Operands& operands,
                              int64_t batch) {
   const layout::MatrixLayout layout = c_layout(problem, operands.m);
   return decode({operands.c, problem.c.precision, layout, batch, false}, operands.m,
@@ -90,7 +91,7 @@ std::vector<double> decode_c(const intent::Problem& problem, const cpu::Operands
 }
 
 contract::ReferenceProblem reference_problem(const intent::Problem& problem,
-                                             const cpu::Operands& operands, int64_t batch,
+                                             const Operands& operands, int64_t batch,
                                              std::vector<double> c0) {
   contract::ReferenceProblem reference;
   reference.m = operands.m;
@@ -168,20 +169,27 @@ void compare_matrix(const contract::Certificate& certificate, const std::vector<
 }  // namespace
 
 base::Result<deepgemm_verification_t> verify_plan(deepgemm_plan& plan,
-                                                  const gemm_launch_args_t& args) {
+                                                  const gemm_launch_args_t& args,
+                                                  deepgemm_stream_t stream) {
   const PlanData& data = *plan.data;
   const intent::Problem& problem = data.problem();
   DEEPGEMM_TRY(require_launchable(data));
-  DEEPGEMM_TRY_ASSIGN(operands, check_operands(data, args));
-  const bool empty = operands.m == 0 || problem.output_columns() == 0;
+  DEEPGEMM_TRY_ASSIGN(given, check_operands(data, args));
+  const bool empty = given.m == 0 || problem.output_columns() == 0;
   const int64_t batches = empty ? 0 : problem.batch;
+  if (args.stream != nullptr) stream = args.stream;
+  DEEPGEMM_TRY(data.executable->synchronize(stream));  // earlier work may write the operands
+  DEEPGEMM_TRY_ASSIGN(host, HostOperands::of(data, given));
+  const Operands& operands = host.operands();
   std::vector<std::vector<double>> c0(static_cast<size_t>(batches));
   if (operands.beta != 0) {
     for (int64_t i = 0; i < batches; ++i) {
       c0[static_cast<size_t>(i)] = decode_c(problem, operands, i);
     }
   }
-  DEEPGEMM_TRY(launch(data, args));
+  DEEPGEMM_TRY(launch(data, args, stream));
+  DEEPGEMM_TRY(data.executable->synchronize(stream));
+  DEEPGEMM_TRY(host.refresh_c());
 
   const contract::Certificate& certificate = data.choice().certificate;
   deepgemm_verification_t total = {};

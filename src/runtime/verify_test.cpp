@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/cpu_device.hpp"
 #include "runtime/report.hpp"
 
 namespace deepgemm::runtime {
@@ -30,13 +31,9 @@ std::shared_ptr<const PlanData> damaged(const PlanData& plan) {
   broken->device = plan.device;
   intent::Problem clamped = plan.problem();
   clamped.epilogue.activation = GEMM_ACTIVATION_RELU;
-  auto executable = cpu::make_executable(clamped, plan.choice());
+  auto executable = make_cpu_executable(clamped, plan.choice());
   EXPECT_TRUE(executable.ok());
   broken->executable = *executable;
-  broken->workspace_bytes = cpu::workspace_bytes(**executable);
-  auto scratch = process_scratch().reserve(broken->workspace_bytes);
-  EXPECT_TRUE(scratch.ok());
-  broken->scratch = std::move(*scratch);
   return broken;
 }
 
@@ -61,7 +58,7 @@ class VerifyTest : public testing::Test {
 };
 
 TEST_F(VerifyTest, AnHonestKernelKeepsItsContract) {
-  const auto result = verify_plan(plan_, args_);
+  const auto result = verify_plan(plan_, args_, nullptr);
   ASSERT_TRUE(result.ok()) << result.error().message;
   EXPECT_TRUE(result->contract_kept);
   EXPECT_TRUE(result->bound_kept);
@@ -72,7 +69,7 @@ TEST_F(VerifyTest, AnHonestKernelKeepsItsContract) {
 
 TEST_F(VerifyTest, AKernelBrokenInOneRowIsCaughtThere) {
   plan_.data = damaged(*plan_.data);
-  const auto result = verify_plan(plan_, args_);
+  const auto result = verify_plan(plan_, args_, nullptr);
   ASSERT_TRUE(result.ok()) << result.error().message;
   EXPECT_FALSE(result->contract_kept);
   EXPECT_FALSE(result->bound_kept);
@@ -88,7 +85,7 @@ TEST_F(VerifyTest, DamageOutsideTheRowsOfTheLaunchIsNotSeen) {
   plan_.data = damaged(*plan_.data);
   const int64_t rows = kDamagedRow;
   args_.actual_m = &rows;
-  const auto result = verify_plan(plan_, args_);
+  const auto result = verify_plan(plan_, args_, nullptr);
   ASSERT_TRUE(result.ok()) << result.error().message;
   EXPECT_TRUE(result->contract_kept);
   EXPECT_EQ(result->elements, rows * kN);
@@ -102,14 +99,14 @@ TEST_F(VerifyTest, BothLimitsOfAContractBind) {
   auto plan = get_plan(intent, kM, kN, kK);
   ASSERT_TRUE(plan.ok()) << plan.error().message;
   plan_.data = damaged(**plan);
-  const auto result = verify_plan(plan_, args_);
+  const auto result = verify_plan(plan_, args_, nullptr);
   ASSERT_TRUE(result.ok()) << result.error().message;
   EXPECT_EQ(result->outside, kN);
   intent.numerical_contract.max_absolute_error = 9;
   plan = get_plan(intent, kM, kN, kK);
   ASSERT_TRUE(plan.ok()) << plan.error().message;
   plan_.data = damaged(**plan);
-  EXPECT_EQ(verify_plan(plan_, args_)->outside, 0);
+  EXPECT_EQ(verify_plan(plan_, args_, nullptr)->outside, 0);
 }
 
 }  // namespace

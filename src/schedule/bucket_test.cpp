@@ -88,7 +88,7 @@ TEST(BatchInvariance, KeepsOneOrderOfSummationForAllM) {
 TEST(BatchInvariance, RefusesFamiliesWhoseUseWouldDependOnM) {
   const Report rows = plan_of("h200", "tn m=64 n=4096 k=4096 a=fp16 repro=batch");
   EXPECT_TRUE(has_refusal(rows, "sm90", "reproducibility"));
-  EXPECT_EQ(outcome_of(rows), "fp16 on simt");
+  EXPECT_EQ(outcome_of(rows), "fp16 on sm80");
   EXPECT_TRUE(has_refusal(plan_of("h200", "nt m=1 n=4096 k=4096 a=fp16 repro=batch"), "skinny",
                           "reproducibility"));
 }

@@ -126,18 +126,31 @@ class Admission {
   std::vector<Entry> entries_;
 };
 
-int stored_bits(const intent::Operand& operand) {
-  return base::find_format(operand.precision)->storage_bits;
+int bits_of(gemm_precision_t precision) { return base::find_format(precision)->storage_bits; }
+
+// Elements as tiles hold them: as the multiplier takes them, but packed weights as stored.
+struct TileBits {
+  int a, b;
+};
+TileBits tile_bits(const PlanContext& context, PathId path) {
+  const intent::Problem& problem = context.problem;
+  const int seen =
+      bits_of(contract::multiplicand_of(contract::path_info(path), problem.a.precision));
+  return {seen, problem.requires_packed_b() ? bits_of(problem.b.precision) : seen};
 }
 
 std::optional<Refusal> check_config(const PlanContext& context, const Candidate& candidate) {
   const KernelConfig& config = candidate.config;
-  const int64_t shared = shared_bytes(*candidate.family, config, stored_bits(context.problem.a),
-                                      stored_bits(context.problem.b));
+  const TileBits bits = tile_bits(context, candidate.path);
+  const int64_t shared = shared_bytes(*candidate.family, config, bits.a, bits.b);
   if (shared > context.profile.shared_bytes_per_block) {
     return refuse(Check::kSharedMemory, "tile {} stages {} bytes; a block of {} has {}",
                   config_name(config), shared, context.profile.name,
                   context.profile.shared_bytes_per_block);
+  }
+  if (context.options.kernel_check) {
+    auto missing = context.options.kernel_check(context.problem, candidate);
+    if (missing) return Refusal{check_name(Check::kKernel), std::move(*missing)};
   }
   const bool invariant =
       context.problem.contract.reproducibility == REPRODUCIBILITY_BATCH_INVARIANT;
@@ -181,9 +194,8 @@ void add_configs(const PlanContext& context, const Family& family, PathId path,
   Candidate proto;
   proto.path = path;
   proto.family = &family;
-  const intent::Problem& problem = context.problem;
-  Tilings tilings = apply_policy(family, problem.tiling, context.profile.units,
-                                 std::max(stored_bits(problem.a), stored_bits(problem.b)));
+  Tilings tilings = apply_policy(family, context.problem.tiling, context.profile.units,
+                                 tile_bits(context, path).a);
   if (tilings.refusal) {
     proto.any_config = true;
     proto.refusal = std::move(tilings.refusal);
@@ -244,9 +256,8 @@ void add_family(const PlanContext& context, const Family& family,
 
 bool rounds_stochastically(const PlanContext& context) {
   const intent::Problem& problem = context.problem;
-  return context.profile.backend == Backend::kCpu &&
-         contract::output_rounding(problem.contract, problem.budget.reliability_level) ==
-             contract::OutputRounding::kStochastic;
+  return contract::output_rounding(problem.contract, problem.budget.reliability_level) ==
+         contract::OutputRounding::kStochastic;
 }
 
 bool family_skips(const Family& family) { return std::string_view(family.name) == "cpu_blocked"; }

@@ -17,7 +17,7 @@ struct PlanContext {
   int units = 1;       // granted
 };
 
-// The output is to be rounded stochastically wherever the bound then keeps the contract. CPU only.
+// The output is to be rounded stochastically wherever the bound then keeps the contract.
 bool rounds_stochastically(const PlanContext& context);
 
 // The kernels of this family leave out blocks of K.

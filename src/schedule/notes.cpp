@@ -148,9 +148,7 @@ void note_output_rounding(const PlanContext& context, const Candidate& best, Not
   }
   const char* outcome = best.bound->stochastic_output
                             ? "the output is rounded stochastically, the same for every schedule"
-                        : on_cpu(context)
-                            ? "not used, the error limit leaves no room for stochastic rounding"
-                            : "not used, no kernel of this backend rounds stochastically yet";
+                            : "not used, the error limit leaves no room for stochastic rounding";
   notes.push_back(fmt::format("seed {}: {}", contract.seed, outcome));
 }
 

@@ -53,10 +53,13 @@ base::Error contract_failure(const Report& report, const Candidate& best) {
 
 // The most telling refusals first: those that were reached last in the order of checks.
 base::Error unsupported_failure(const Report& report) {
-  constexpr Check kTelling[] = {Check::kCaller,       Check::kReproducibility, Check::kSharedMemory,
-                                Check::kTilingPolicy, Check::kAlignment,       Check::kMaxM,
-                                Check::kUnit,         Check::kFormats,         Check::kPath,
-                                Check::kHopperOpt,    Check::kArchitecture,    Check::kBackend};
+  constexpr Check kTelling[] = {Check::kCaller,       Check::kReproducibility,
+                                Check::kKernel,       Check::kSharedMemory,
+                                Check::kTilingPolicy, Check::kAlignment,
+                                Check::kMaxM,         Check::kUnit,
+                                Check::kFormats,      Check::kPath,
+                                Check::kHopperOpt,    Check::kArchitecture,
+                                Check::kBackend};
   constexpr size_t kShown = 3;
   std::vector<std::string> reasons;
   for (const Check check : kTelling) {

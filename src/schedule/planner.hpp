@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -69,9 +70,15 @@ struct Report {
   std::optional<base::Error> failure;  // set when there is no choice
 };
 
+// What a backend says of a candidate: why it cannot execute it, or nothing. Pure. The candidate has
+// path, family and configuration.
+using KernelCheck =
+    std::function<std::optional<std::string>(const intent::Problem&, const Candidate&)>;
+
 struct PlannerOptions {
   bool hopper_opt = true;
   const deepgemm_hooks_t* hooks = nullptr;
+  KernelCheck kernel_check = {};  // empty: everything of the catalogue counts as there
 };
 
 Report plan(const intent::Problem& problem, const DeviceProfile& profile, const DeviceState& state,

@@ -125,11 +125,31 @@ TEST(Planner, NeverUsesHopperInstructionsWhenSwitchedOff) {
 }
 
 TEST(Planner, FallsBackLoudlyForStridesThatFastFamiliesCannotRead) {
-  const Report ragged = plan_of("h200", "nt m=100 n=101 k=103 a=fp16");
+  const Report ragged = plan_of("v100", "nt m=100 n=101 k=103 a=fp16");
   EXPECT_EQ(outcome_of(ragged), "fp16 on simt");
-  EXPECT_TRUE(has_refusal(ragged, "sm90", "alignment"));
+  EXPECT_TRUE(has_refusal(ragged, "sm70", "alignment"));
   EXPECT_TRUE(has_note(ragged, "last resort"));
-  EXPECT_EQ(outcome_of(plan_of("h200", "nt m=64 n=64 k=64 a=fp16 la=blocked16")), "fp16 on simt");
+  EXPECT_EQ(outcome_of(plan_of("v100", "nt m=64 n=64 k=64 a=fp16 la=blocked16")), "fp16 on simt");
+}
+
+TEST(Planner, KeepsTensorCoresForStridesThatTheyCanRead) {
+  const Report ragged = plan_of("h200", "nt m=100 n=101 k=103 a=fp16");
+  EXPECT_EQ(outcome_of(ragged), "fp16 on sm80");
+  EXPECT_TRUE(has_refusal(ragged, "sm90", "alignment"));
+  EXPECT_EQ(outcome_of(plan_of("h200", "nt m=64 n=64 k=64 a=fp16 la=blocked16")), "fp16 on sm80");
+}
+
+TEST(Planner, TakesOnlyWhatTheBackendHasKernelsFor) {
+  PlannerOptions options;
+  options.kernel_check = [](const intent::Problem&, const Candidate& candidate) {
+    return std::string_view(candidate.family->name) == "simt"
+               ? std::nullopt
+               : std::optional<std::string>("no such kernel");
+  };
+  const Report report = plan_of("h200", "nt m=512 n=512 k=512 a=fp16", options);
+  EXPECT_EQ(outcome_of(report), "fp16 on simt");
+  EXPECT_TRUE(has_refusal(report, "sm90", "kernel"));
+  EXPECT_TRUE(has_refusal(report, "sm80", "kernel"));
 }
 
 TEST(Planner, PlansEmptyProblems) {

@@ -169,7 +169,7 @@ const BadIntent kBadIntents[] = {
     {"several outputs", [](gemm_intent_t& i) { i.output_count = 3; }, DEEPGEMM_ERROR_UNSUPPORTED,
      "output_count"},
     {"unknown device", [](gemm_intent_t& i) { i.device = "abacus"; }, kInvalid, "abacus"},
-    {"device without backend", [](gemm_intent_t& i) { i.device = "cuda:0"; },
+    {"device without backend", [](gemm_intent_t& i) { i.device = "sim:h200"; },
      DEEPGEMM_ERROR_UNSUPPORTED, "not part of this build"},
 };
 
@@ -466,7 +466,7 @@ TEST(BadInput, UnknownEnumValuesOfArgumentsAreRefused) {
 }
 
 TEST(BadInput, DevicesAndCompilersAreChecked) {
-  EXPECT_TRUE(failed(deepgemm_set_device("cuda:0"), DEEPGEMM_ERROR_UNSUPPORTED, "CUDA"));
+  EXPECT_TRUE(failed(deepgemm_set_device("sim:h200"), DEEPGEMM_ERROR_UNSUPPORTED, "simulator"));
   EXPECT_TRUE(failed(deepgemm_set_device("abacus"), kInvalid, "h200"));
   EXPECT_TRUE(failed(deepgemm_set_nvcc_path("/nowhere/nvcc"), kInvalid, "/nowhere/nvcc"));
   EXPECT_TRUE(succeeded(deepgemm_set_nvcc_path(nullptr)));

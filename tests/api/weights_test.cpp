@@ -261,7 +261,7 @@ TEST(DenseWeights, CheckpointsOfAnotherPrecisionAreUnsupported) {
 }
 
 TEST(DenseWeights, APlanForAnotherDeviceCannotPack) {
-  gemm_intent_t intent = weight_intent(PRECISION_INT4);
+  gemm_intent_t intent = weight_intent(PRECISION_INT8);
   intent.device = "h200";
   const PlanOwner owner(intent, kM, kN, kK);
   std::vector<float> weights(kN * kK, 1);

@@ -53,14 +53,6 @@ base::Result<void> grant(const Device& device, const Kernel& kernel, const std::
   return {};
 }
 
-using GraphCount = std::shared_ptr<std::atomic<int>>;
-
-// Called by the driver, on a thread of its own, where no call of the driver is allowed.
-void forget_graph(void* data) {
-  const std::unique_ptr<GraphCount> count(static_cast<GraphCount*>(data));
-  count->get()->fetch_sub(1, std::memory_order_release);
-}
-
 }  // namespace
 
 base::Result<std::shared_ptr<const Module>> Module::load(Device& device,
@@ -81,22 +73,7 @@ base::Result<std::shared_ptr<const Module>> Module::load(Device& device,
 }
 
 base::Result<void> Module::keep_for_graph(CuGraph graph) const {
-  graphs_->fetch_add(1, std::memory_order_relaxed);
-  if (graph == nullptr) return {};
-  const Driver& driver = device().driver();
-  auto data = std::make_unique<GraphCount>(graphs_);
-  CuUserObject object = nullptr;
-  CuResult result =
-      driver.user_object_create(&object, data.get(), forget_graph, 1, kUserObjectNoSync);
-  if (result == CuResult::kSuccess) {
-    data.release();  // NOLINT: the object has it now
-    result = driver.graph_retain_object(graph, object, 1, kGraphObjectMove);
-    if (result == CuResult::kSuccess) return {};
-    driver.user_object_release(object, 1);  // counts down
-  } else {
-    graphs_->fetch_sub(1, std::memory_order_relaxed);
-  }
-  return driver_error(driver, result, fmt::format("Keeping kernel '{}' for a graph", name_));
+  return graphs_.keep(device().driver(), graph, fmt::format("kernel '{}'", name_));
 }
 
 base::Result<Kernel> find_kernel(std::shared_ptr<const Module> module, const std::string& symbol,

@@ -1,7 +1,6 @@
 // Kernels in a device's context.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -39,7 +38,7 @@ class Module {
   bool is_current() const { return module_.home().is_current(); }
 
   // How many captured graphs refer to it. It must not go before this is 0.
-  int graphs() const { return graphs_->load(std::memory_order_acquire); }
+  int graphs() const { return graphs_.count(); }
   // Counts a graph, until the graph and all made from it are destroyed; null: for good.
   base::Result<void> keep_for_graph(CuGraph graph) const;
 
@@ -51,8 +50,7 @@ class Module {
   Handle module_;
   std::string name_;
   size_t bytes_;
-  // Apart, because a graph may outlive the module when the process ends.
-  std::shared_ptr<std::atomic<int>> graphs_ = std::make_shared<std::atomic<int>>(0);
+  GraphUses graphs_;
 };
 
 // What a kernel needs beyond the defaults.

@@ -1,7 +1,10 @@
 // Streams that are being captured into a graph.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
+#include <string>
 
 #include "backend/cuda/driver.hpp"
 
@@ -33,5 +36,18 @@ base::Result<bool> is_capturing(const Driver& driver, CuStream stream);
 // not tell (it answers CUDA_ERROR_LOSSY_QUERY where the last launch was a programmatic dependent
 // one). Errors as above.
 base::Result<CuGraph> captured_graph(const Driver& driver, CuStream stream);
+
+// Counts the graphs that something must outlive. Any thread; a graph may outlive the object, at the
+// end of a process.
+class GraphUses {
+ public:
+  int count() const { return count_->load(std::memory_order_acquire); }
+  // Counts a graph, until the graph and all made from it are destroyed; null: for good. `what` is
+  // for the message.
+  base::Result<void> keep(const Driver& driver, CuGraph graph, const std::string& what) const;
+
+ private:
+  std::shared_ptr<std::atomic<int>> count_ = std::make_shared<std::atomic<int>>(0);
+};
 
 }  // namespace deepgemm::cuda

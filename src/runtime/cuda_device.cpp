@@ -1,0 +1,111 @@
+#include "runtime/cuda_device.hpp"
+
+#include <array>
+#include <utility>
+
+#include "backend/cuda/executable.hpp"
+#include "backend/cuda/profile.hpp"
+#include "backend/cuda/stream.hpp"
+#include "backend/cuda/stream_workspace.hpp"
+#include "runtime/cuda_memory.hpp"
+
+namespace deepgemm::runtime {
+namespace {
+
+cuda::CuStream stream_of(deepgemm_stream_t stream) { return static_cast<cuda::CuStream>(stream); }
+
+class CudaExecutable final : public Executable {
+ public:
+  CudaExecutable(cuda::Device& gpu, std::shared_ptr<const cuda::Executable> executable)
+      : gpu_(gpu), executable_(std::move(executable)) {}
+
+  size_t workspace_bytes() const override { return executable_->workspace_bytes(); }
+  size_t workspace_alignment() const override { return 256; }
+  std::string note() const override { return executable_->note(); }
+
+  base::Result<void> launch(const Operands& operands, void* workspace,
+                            deepgemm_stream_t stream) const override {
+    DEEPGEMM_TRY(check_reach(operands, workspace));
+    cuda::LaunchOperands to;
+    to.a = operands.a;
+    to.b = operands.b;
+    to.c = operands.c;
+    to.bias = operands.bias;
+    to.residual = operands.residual;
+    to.scale_a = operands.scale_a;
+    to.scale_b = operands.scale_b;
+    to.alpha = operands.alpha;
+    to.beta = operands.beta;
+    to.m = operands.m;
+    return executable_->launch(to, workspace, stream_of(stream));
+  }
+  base::Result<void> synchronize(deepgemm_stream_t stream) const override {
+    return cuda::synchronize(gpu_, stream_of(stream));
+  }
+  bool is_current() const override { return executable_->is_current(); }
+  base::Result<void> prepare_all() const override { return executable_->prepare_all(); }
+
+ private:
+  // An address that the GPU cannot read would end the context of the whole process.
+  base::Result<void> check_reach(const Operands& operands, const void* workspace) const {
+    const std::array<cuda::Operand, 8> given = {{{"A", operands.a},
+                                                 {"B", operands.b},
+                                                 {"C", operands.c},
+                                                 {"bias", operands.bias},
+                                                 {"residual", operands.residual},
+                                                 {"scale_a", operands.scale_a},
+                                                 {"scale_b", operands.scale_b},
+                                                 {"workspace", workspace}}};
+    DEEPGEMM_TRY_ASSIGN(platform, cuda::process_platform());
+    DEEPGEMM_TRY_ASSIGN(found, platform->device_of(given));
+    if (found == &gpu_) return {};
+    return base::make_error(DEEPGEMM_ERROR_INVALID_ARGUMENT,
+                            "The operands lie on {}, and the plan is for {}: make a plan with "
+                            "intent.device \"{}\".",
+                            found->name(), gpu_.name(), found->name());
+  }
+
+  cuda::Device& gpu_;
+  std::shared_ptr<const cuda::Executable> executable_;
+};
+
+class CudaDevice final : public Device {
+ public:
+  explicit CudaDevice(cuda::Device& gpu)
+      : Device(cuda::device_profile(gpu.facts())), gpu_(gpu), workspaces_(gpu), memory_(gpu) {}
+
+  bool launchable() const override { return true; }
+  bool shares_host_memory() const override { return false; }
+  base::Result<std::shared_ptr<const Executable>> make_executable(
+      const intent::Problem& problem, const schedule::Choice& choice,
+      const schedule::Choice* fallback) const override {
+    DEEPGEMM_TRY_ASSIGN(executable,
+                        cuda::Executable::create(gpu_, workspaces_, problem, choice, fallback));
+    return std::shared_ptr<const Executable>(
+        std::make_shared<CudaExecutable>(gpu_, std::move(executable)));
+  }
+  base::Result<void*> allocate(size_t bytes, std::string_view purpose) const override {
+    return memory_.allocate(bytes, purpose);
+  }
+  base::Result<void> release(void* pointer) const override { return memory_.release(pointer); }
+  bool owns(const void* pointer) const override { return memory_.owns(pointer); }
+  deepgemm_pool_stats_t memory_stats() const override { return memory_.stats(); }
+  std::string leak_report() const override { return memory_.leak_report(); }
+  base::Result<void> copy(void* to, const void* from, size_t bytes) const override {
+    DEEPGEMM_TRY(cuda::copy(gpu_, to, from, bytes, nullptr));
+    return cuda::synchronize(gpu_, nullptr);
+  }
+
+ private:
+  cuda::Device& gpu_;
+  mutable cuda::StreamWorkspaces workspaces_;
+  mutable CudaMemory memory_;
+};
+
+}  // namespace
+
+std::unique_ptr<const Device> make_cuda_device(cuda::Device& gpu) {
+  return std::make_unique<CudaDevice>(gpu);
+}
+
+}  // namespace deepgemm::runtime
