@@ -21,7 +21,7 @@ HandleRegistry& live_plans() {
   return registry.get();
 }
 
-// Choices whose kernels could not be had, and why.
+// Choices that were of no use, and why.
 struct Missing {
   schedule::Choice choice;
   std::string reason;
@@ -151,14 +151,19 @@ std::optional<schedule::Choice> fallback_choice(const gemm_intent_t& intent,
                                                 const Device& device) {
   const intent::Problem& problem = report.problem;
   if (device.takes_any_address(problem, *report.choice)) return std::nullopt;
-  const auto other =
-      plan_for(intent, problem.m, problem.n, problem.k, device, {std::nullopt, {}, true});
-  if (!other.ok() || !other->choice) return std::nullopt;
   const contract::ErrorBound& promised = report.choice->certificate.bound;
-  const contract::ErrorBound& bound = other->choice->certificate.bound;
-  const bool kept = bound.relative <= promised.relative && bound.absolute <= promised.absolute &&
-                    bound.confidence >= promised.confidence;
-  return kept ? other->choice : std::nullopt;
+  Wishes wishes;
+  wishes.any_address = true;
+  while (true) {
+    const auto other = plan_for(intent, problem.m, problem.n, problem.k, device, wishes);
+    if (!other.ok() || !other->choice) return std::nullopt;
+    const contract::ErrorBound& bound = other->choice->certificate.bound;
+    if (bound.relative <= promised.relative && bound.absolute <= promised.absolute &&
+        bound.confidence >= promised.confidence) {
+      return other->choice;
+    }
+    wishes.missing.push_back({*other->choice, "its bound is above the plan's"});
+  }
 }
 
 base::Result<std::shared_ptr<const PlanData>> get_plan(const gemm_intent_t& intent, int64_t m,

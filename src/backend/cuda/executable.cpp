@@ -36,22 +36,23 @@ base::Result<std::shared_ptr<const Module>> load(Device& device, const jit::Sour
                                source.name);
 }
 
+}  // namespace
+
 // Once more when the driver refuses a binary: what lay on disk may be damaged in a way that its
 // checksum does not tell.
-base::Result<std::shared_ptr<const Module>> load_or_rebuild(Device& device,
-                                                            const jit::Source& source) {
+base::Result<std::shared_ptr<const Module>> build_module(Device& device,
+                                                         const jit::Source& source) {
   auto module = load(device, source);
   if (module.ok() || module.error().code != DEEPGEMM_ERROR_COMPILE_FAILED) return module;
   jit::process_service().reject(source, module.error().message);
   return load(device, source);
 }
 
-}  // namespace
-
 base::Result<std::shared_ptr<const Executable>> Executable::create(
     Device& device, StreamWorkspaces& workspaces, const intent::Problem& problem,
-    const schedule::Choice& choice, const schedule::Choice* fallback) {
-  std::shared_ptr<Executable> made(new Executable(device, workspaces, problem, choice, fallback));
+    const schedule::Choice& choice, const schedule::Choice* fallback, ModuleSource modules) {
+  std::shared_ptr<Executable> made(
+      new Executable(device, workspaces, problem, choice, fallback, std::move(modules)));
   DEEPGEMM_TRY_ASSIGN(variant, made->build(choice, Addresses::kAligned));
   made->aligned_ = std::move(variant);
   DEEPGEMM_TRY(made->reserve());
@@ -77,7 +78,7 @@ base::Result<Executable::Variant> Executable::build(const schedule::Choice& choi
                                                     Addresses addresses) const {
   DEEPGEMM_TRY_ASSIGN(spec, choice_kernel(problem_, choice, device_.facts().sm, addresses));
   DEEPGEMM_TRY_ASSIGN(shape, launch_shape(spec, problem_, problem_.m, splits_of(choice)));
-  DEEPGEMM_TRY_ASSIGN(module, load_or_rebuild(device_, kernel_source(spec)));
+  DEEPGEMM_TRY_ASSIGN(module, modules_(device_, kernel_source(spec)));
   DEEPGEMM_TRY_ASSIGN(kernel, find_kernel(module, kernel_symbol(spec),
                                           {.dynamic_shared_bytes = shape.shared_bytes}));
   DEEPGEMM_TRY_ASSIGN(resident, blocks_per_sm(kernel, shape.threads));

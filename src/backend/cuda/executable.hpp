@@ -2,10 +2,12 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "backend/cuda/candidate_kernel.hpp"
 #include "backend/cuda/module.hpp"
@@ -14,19 +16,24 @@
 
 namespace deepgemm::cuda {
 
-// Kernel binaries come from the process's jit::Service and are kept by process_modules().
+// Where the module of a source comes from. Errors of jit::Service::build and Module::load.
+using ModuleSource =
+    std::function<base::Result<std::shared_ptr<const Module>>(Device&, const jit::Source&)>;
+
+// From the process's jit::Service, kept by process_modules().
+base::Result<std::shared_ptr<const Module>> build_module(Device& device, const jit::Source& source);
+
 // Immutable but for a kernel that is added for addresses that are not aligned. Any thread.
 class Executable {
  public:
   // Compiles or finds the kernel of the choice, loads it, and reserves workspace. `fallback` serves
   // addresses that the choice's family cannot read; null: there is none, or it serves all. Also
-  // while a stream is captured. Errors of kernel_spec, jit::Service::build and Module::load. Device
-  // and workspaces outlive it.
-  static base::Result<std::shared_ptr<const Executable>> create(Device& device,
-                                                                StreamWorkspaces& workspaces,
-                                                                const intent::Problem& problem,
-                                                                const schedule::Choice& choice,
-                                                                const schedule::Choice* fallback);
+  // while a stream is captured. Errors of kernel_spec and of `modules`. Device and workspaces
+  // outlive it.
+  static base::Result<std::shared_ptr<const Executable>> create(
+      Device& device, StreamWorkspaces& workspaces, const intent::Problem& problem,
+      const schedule::Choice& choice, const schedule::Choice* fallback,
+      ModuleSource modules = build_module);
 
   // That a launch may bring, aligned to 256 bytes.
   size_t workspace_bytes() const { return workspace_.bytes(); }
@@ -56,9 +63,10 @@ class Executable {
     int resident = 1;  // blocks of a multiprocessor
   };
   Executable(Device& device, StreamWorkspaces& workspaces, const intent::Problem& problem,
-             const schedule::Choice& choice, const schedule::Choice* fallback)
+             const schedule::Choice& choice, const schedule::Choice* fallback, ModuleSource modules)
       : device_(device),
         workspaces_(workspaces),
+        modules_(std::move(modules)),
         problem_(problem),
         choice_(choice),
         fallback_(fallback != nullptr ? *fallback : choice) {}
@@ -75,6 +83,7 @@ class Executable {
 
   Device& device_;
   StreamWorkspaces& workspaces_;
+  const ModuleSource modules_;
   const intent::Problem problem_;
   const schedule::Choice choice_;
   const schedule::Choice fallback_;
