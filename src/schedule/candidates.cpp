@@ -132,16 +132,15 @@ int bits_of(gemm_precision_t precision) { return base::find_format(precision)->s
 struct TileBits {
   int a, b;
 };
-TileBits tile_bits(const PlanContext& context, PathId path) {
+TileBits tile_bits(const PlanContext& context, const Family& family, PathId path) {
   const intent::Problem& problem = context.problem;
-  const int seen =
-      bits_of(contract::multiplicand_of(contract::path_info(path), problem.a.precision));
+  const int seen = tile_element_bits(family, path, problem.a.precision);
   return {seen, problem.requires_packed_b() ? bits_of(problem.b.precision) : seen};
 }
 
 std::optional<Refusal> check_config(const PlanContext& context, const Candidate& candidate) {
   const KernelConfig& config = candidate.config;
-  const TileBits bits = tile_bits(context, candidate.path);
+  const TileBits bits = tile_bits(context, *candidate.family, candidate.path);
   const int64_t shared = shared_bytes(*candidate.family, config, bits.a, bits.b);
   if (shared > context.profile.shared_bytes_per_block) {
     return refuse(Check::kSharedMemory, "tile {} stages {} bytes; a block of {} has {}",
@@ -195,7 +194,7 @@ void add_configs(const PlanContext& context, const Family& family, PathId path,
   proto.path = path;
   proto.family = &family;
   Tilings tilings = apply_policy(family, context.problem.tiling, context.profile.units,
-                                 tile_bits(context, path).a);
+                                 tile_bits(context, family, path).a);
   if (tilings.refusal) {
     proto.any_config = true;
     proto.refusal = std::move(tilings.refusal);

@@ -40,7 +40,7 @@ TEST(Planner, ChoosesThePathThatTheContractAllows) {
       {"h200", "nt m=1024 n=4096 k=4096 a=tf32", "tf32 on sm90"},
       {"h200", "nt m=1024 n=4096 k=4096 a=fp32", "fp32 on simt"},
       {"h200", "nt m=1024 n=4096 k=4096 a=fp32 rel=1e-7", "fp32_acc64 on simt"},
-      {"h200", "nt m=1 n=4096 k=4096 a=bf16", "bf16 on skinny"},
+      {"h200", "nt m=1 n=4096 k=4096 a=bf16", "bf16 on sm80"},
       {"h200", "nt m=4096 n=4096 k=4096 a=bf16", "bf16 on sm90"},
       {"h200", "nt m=4096 n=4096 k=4096 a=fp8_e4m3", "fp8 on sm90"},
       {"h200", "nt m=4096 n=4096 k=4096 a=int8", "int8 on sm90"},
@@ -115,7 +115,7 @@ TEST(Planner, GivesEveryRefusalItsFirstFailedCheck) {
   EXPECT_TRUE(has_refusal(plan_of("v100", "nt m=8 n=64 k=64 a=bf16"), "sm70", "path"));
   EXPECT_TRUE(has_refusal(plan_of("a100", "nt m=64 n=64 k=64 a=fp8_e4m3"), "sm80", "unit"));
   EXPECT_TRUE(has_refusal(plan_of("h200", "nt m=64 n=64 k=64 a=fp8_e4m3"), "sm80", "unit"));
-  EXPECT_TRUE(has_refusal(plan_of("l4", "nt m=1 n=4096 k=4096 a=fp16"), "skinny", "shared_memory"));
+  EXPECT_TRUE(has_refusal(plan_of("l4", "nt m=1 n=4096 k=4096 a=fp16"), "sm80", "shared_memory"));
 }
 
 TEST(Planner, NeverUsesHopperInstructionsWhenSwitchedOff) {

@@ -39,7 +39,7 @@ TEST(ReportJson, HasEveryCandidateOrItsRefusal) {
   const auto json = nlohmann::ordered_json::parse(report_json(report));
   EXPECT_EQ(json["schema"], "deepgemm.plan/1");
   EXPECT_EQ(json["line"], "nt m=1 n=4096 k=4096 a=fp16");
-  EXPECT_EQ(json["choice"]["family"], "skinny");
+  EXPECT_EQ(json["choice"]["family"], "sm80");
   EXPECT_TRUE(json["failure"].is_null());
   ASSERT_EQ(json["candidates"].size(), report.candidates.size());
   for (const auto& candidate : json["candidates"]) {

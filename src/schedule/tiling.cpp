@@ -5,6 +5,8 @@
 #include <numeric>
 #include <string_view>
 
+#include "base/formats.hpp"
+#include "contract/path.hpp"
 #include "schedule/refusal.hpp"
 
 namespace deepgemm::schedule {
@@ -31,7 +33,7 @@ constexpr TileRules kRules[] = {
     {"cpu_amx", {{{1, 512}, {1, 4096}, {1, 4096}}}, {{{1, 0}, {1, 0}, {1, 0}}}, 0, false},
     {"simt", {{{8, 256}, {8, 256}, {8, 64}}}, {{{8, 64}, {8, 64}, {8, 64}}}, 16, false},
     {"sm70", {{{16, 256}, {16, 256}, {16, 64}}}, {{{16, 64}, {16, 64}, {16, 64}}}, 16, false},
-    {"sm80", {{{16, 256}, {8, 256}, {16, 128}}}, {{{16, 64}, {8, 64}, {16, 128}}}, 16, true},
+    {"sm80", {{{16, 256}, {8, 256}, {16, 256}}}, {{{16, 64}, {8, 64}, {16, 256}}}, 16, true},
     {"sm90", {{{64, 256}, {8, 256}, {32, 128}}}, {{{16, 16}, {8, 256}, {32, 128}}}, 16, true},
     {"skinny", {{{8, 64}, {8, 128}, {64, 2048}}}, {{{8, 64}, {8, 128}, {16, 2048}}}, 32, true},
     {"w4", {{{8, 256}, {64, 256}, {64, 256}}}, {{{8, 128}, {16, 256}, {16, 256}}}, 16, true},
@@ -167,8 +169,14 @@ int granted_units(const gemm_tiling_policy_t& policy, const DeviceProfile& profi
   return std::max(1, static_cast<int>(free + 0.5));
 }
 
+int tile_element_bits(const Family& family, contract::PathId path, gemm_precision_t a) {
+  const contract::Path& info = contract::path_info(path);
+  if (std::string_view(family.name) == "simt") return info.accumulator_bits == 53 ? 64 : 32;
+  return base::find_format(contract::multiplicand_of(info, a))->storage_bits;
+}
+
 int64_t shared_bytes(const Family& family, const KernelConfig& config, int a_bits, int b_bits) {
-  if (rules_of(family).max_warps == 0) return 0;
+  if (rules_of(family).max_warps == 0 || std::string_view(family.name) == "skinny") return 0;
   const int64_t bits = (int64_t{config.block_m} * a_bits + int64_t{config.block_n} * b_bits) *
                        config.block_k * std::max(config.stages, 1);
   return bits / 8;

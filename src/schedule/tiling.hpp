@@ -30,7 +30,12 @@ bool fixes_tile(const gemm_tiling_policy_t& policy);
 int granted_units(const gemm_tiling_policy_t& policy, const DeviceProfile& profile,
                   const DeviceState& state);
 
-// Bytes of shared memory that the stages of a tile take; 0 for families without shared memory.
+// Elements as tiles in shared memory hold them: as the multiplier takes them; simt's are widened to
+// its sums.
+int tile_element_bits(const Family& family, contract::PathId path, gemm_precision_t a);
+
+// Bytes of shared memory that the stages of a tile take; 0 for families whose tiles lie elsewhere
+// (skinny loads into registers).
 int64_t shared_bytes(const Family& family, const KernelConfig& config, int a_bits, int b_bits);
 
 // "128x256x64 w16x256x64 s4 k2 c2": block, warps, stages, split-K and cluster, unless 0 or 1.

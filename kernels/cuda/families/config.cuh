@@ -47,6 +47,7 @@ struct Operand {
   Access access = Access::kAlongK;
   i32 width = 4;           // bytes: base and steps are multiples of it; at most 16
   bool streaming = false;  // read once: first to leave the caches
+  bool whole = false;      // lines are multiples of 16 bytes: of a chunk all or nothing exists
 };
 
 // How products are formed.

@@ -75,6 +75,12 @@ struct Sm80 {
   static constexpr i32 kTilesM = Shape::kTilesM, kTilesN = Shape::kTilesN;
   static constexpr i32 kQuads = kTilesM * kTilesN;
   static constexpr i32 kSteps = Shape::kSteps;
+  // Fragments are loaded before the copies of a block are made: both take the same way, and copies
+  // would hold up the loads. Only where there are registers for it: copies that find their sizes,
+  // many copies, or more than products and sums take them.
+  static constexpr bool kLoadsFirst = C.a.whole && C.b.whole && kSteps > 1 && C.promote == 0 &&
+                                      C.math != Math::kTf32x3 &&
+                                      TileA::kCount + TileB::kCount <= 12;
   static constexpr ptx::Multiplicand kA = multiplicand(C.math, C.a.format);
   static constexpr ptx::Multiplicand kB = multiplicand(C.math, C.b.format);
 
@@ -212,9 +218,10 @@ struct Sm80 {
     load_fragments(ring.stage(), 0, fragments[0]);
     PTX_ROLLED for (i32 block = range.first; block < range.last; ++block) {
       const bool last = block + 1 == range.last;
-      ring.refill();
+      if constexpr (!kLoadsFirst) ring.refill();
       PTX_UNROLL for (i32 step = 0; step + 1 < kSteps; ++step) {
         load_fragments(ring.stage(), step + 1, fragments[(step + 1) % 2]);
+        if (kLoadsFirst && step == 0) ring.refill();
         multiply_step(fragments[step % 2], sums);
         promote_if_due(tile, block, step, last, sums, totals);
       }

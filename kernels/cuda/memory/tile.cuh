@@ -82,7 +82,11 @@ struct OperandTile {
         const u32 to = kStep % 8 == 0 ? address(base, first(), line, inner(), 0)
                                       : address(base, first() + line, 0, inner(), 0);
         const u32 bytes = line < lines_left ? inside : 0;
-        if constexpr (kOperand.streaming) {
+        if constexpr (kOperand.whole && kOperand.streaming) {
+          ptx::copy_async_if(to, from, line < lines_left && along > 0, policy);
+        } else if constexpr (kOperand.whole) {
+          ptx::copy_async_if(to, from, line < lines_left && along > 0);
+        } else if constexpr (kOperand.streaming) {
           ptx::copy_async<kChunk>(to, from, bytes, policy);
         } else {
           ptx::copy_async<kChunk>(to, from, bytes);

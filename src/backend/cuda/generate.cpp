@@ -201,6 +201,7 @@ kernel::Operand operand_of(const intent::Operand& operand, Format format, const 
   }
   to.width =
       to.access == Access::kStrided ? bytes : static_cast<int>(std::max<int64_t>(width, bytes));
+  to.whole = to.access == Access::kAlongK && k * bytes % 16 == 0;
   return to;
 }
 
@@ -301,9 +302,10 @@ const char* name_of(Format format) { return kFormatNames[static_cast<int>(format
 
 std::string operand_text(const char* name, const kernel::Operand& operand) {
   return fmt::format(
-      "    .{} = {{.format = Format::{}, .access = Access::{}, .width = {}, .streaming = {}}},\n",
+      "    .{} = {{.format = Format::{}, .access = Access::{}, .width = {}, .streaming = {}, "
+      ".whole = {}}},\n",
       name, name_of(operand.format), kAccessNames[static_cast<int>(operand.access)], operand.width,
-      operand.streaming);
+      operand.streaming, operand.whole);
 }
 
 std::string epilogue_text(const kernel::Epilogue& epilogue) {
@@ -355,6 +357,10 @@ base::Result<KernelSpec> kernel_spec(const intent::Problem& problem, const Kerne
   const int64_t half = is_swiglu(problem) ? problem.n / 2 : 0;
   config.a = operand_of(problem.a, *a, steps_of_a(problem), request.alignment.a, 0);
   config.b = operand_of(problem.b, *b, steps_of_b(problem), request.alignment.b, half);
+  // M is a size of the launch, N one of the plan.
+  if (config.b.access == Access::kAlongRows && half == 0) {
+    config.b.whole = problem.n * kernel::format_bytes(*b) % 16 == 0;
+  }
   DEEPGEMM_TRY_ASSIGN(epilogue, epilogue_of(problem, request));
   config.epilogue = epilogue;
   // What several tiles read must stay in the second-level cache for them, whatever the wish.
