@@ -16,6 +16,8 @@ constexpr EnvVariable kVariables[] = {
     {"DEEPGEMM_LOG_LEVEL", "level", "no log", "error, warning, info or debug: what is logged"},
     {"DEEPGEMM_LOG_FILE", "path", "standard error", "file that log lines are appended to"},
     {"DEEPGEMM_JIT", "switch", "1", "0: never compile a kernel at run time"},
+    {"DEEPGEMM_PACK_PATH", "list", "no packs",
+     "packs of kernels compiled ahead of time: files, and folders of *.dgpack"},
     {"DEEPGEMM_NVCC_PATH", "path", "nvcc in $PATH", "the nvcc program"},
     {"DEEPGEMM_NVRTC_PATH", "path", "searched by the loader", "the NVRTC library"},
     {"DEEPGEMM_CXX", "path", "c++ in $PATH", "C++ compiler of kernels for the CPU"},

@@ -91,8 +91,9 @@ base::Error Pipeline::not_prepared(const Request& request) {
           : fmt::format("in the cache '{}'", status.directory);
   return base::make_error(DEEPGEMM_ERROR_NOT_PREPARED,
                           "Kernel '{}', architecture '{}', is not {}, and compiling is off "
-                          "(DEEPGEMM_JIT=0). Allow it, or bring a cache that has the kernel and "
-                          "name it in DEEPGEMM_CACHE_DIR.",
+                          "(DEEPGEMM_JIT=0). Allow it, or bring a pack that has the kernel "
+                          "(deepgemm pack) and name it in DEEPGEMM_PACK_PATH, or such a cache in "
+                          "DEEPGEMM_CACHE_DIR.",
                           request.source.name, request.source.arch, where);
 }
 
@@ -139,6 +140,42 @@ base::Result<std::shared_ptr<const Module>> Pipeline::build(const Source& source
   }
   flight->promise.set_value(result);
   return result;
+}
+
+std::shared_ptr<const Module> Pipeline::from_packs(const Source& source, const PackSet& packs) {
+  const std::optional<PackSet::Hit> hit = packs.find(source);
+  if (!hit) return nullptr;
+  CompilerIdentity pack;  // names the result in memory
+  pack.kind = "pack";
+  pack.version = hit->entry->meta.kernel_hash;
+  const base::Hash128 key = cache_key(source, pack, hit->entry->meta.library_version);
+  {
+    const std::lock_guard lock(mutex_);
+    if (rejected_.contains(pack.version)) return nullptr;
+    if (const auto kept = modules_.find(key); kept != modules_.end()) {
+      ++counters_.memory_hits;
+      order_.splice(order_.begin(), order_, kept->second.place);
+      return kept->second.module;
+    }
+  }
+  auto binary = hit->pack->read(*hit->entry);
+  BuildResult module =
+      binary.ok() ? Module::load(source, std::move(*binary), {}) : BuildResult(binary.error());
+  if (!module.ok()) {
+    base::log(DEEPGEMM_LOG_WARNING, base::LogCategory::kJit, "{}", module.error().message);
+    return nullptr;
+  }
+  const std::lock_guard lock(mutex_);
+  ++counters_.pack_hits;
+  keep(key, *module);
+  return *module;
+}
+
+void Pipeline::reject_packed(const Source& source, const PackSet& packs) {
+  const std::optional<PackSet::Hit> hit = packs.find(source);
+  if (!hit) return;
+  const std::lock_guard lock(mutex_);
+  rejected_.insert(hit->entry->meta.kernel_hash);
 }
 
 void Pipeline::reject(const Source& source, const CompilerSearch& search, DiskCache& cache,

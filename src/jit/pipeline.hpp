@@ -7,6 +7,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "jit/disk_cache.hpp"
 #include "jit/job_slots.hpp"
 #include "jit/module.hpp"
+#include "jit/pack_file.hpp"
 #include "jit/source.hpp"
 
 namespace deepgemm::jit {
@@ -31,6 +33,7 @@ struct PipelineSettings {
 struct PipelineCounters {
   uint64_t memory_hits = 0;
   uint64_t disk_hits = 0;
+  uint64_t pack_hits = 0;
   uint64_t misses = 0;    // requests that neither had, in this process
   uint64_t compiles = 0;  // that succeeded
   uint64_t failures = 0;  // of a compiler
@@ -54,6 +57,12 @@ class Pipeline {
   base::Result<std::shared_ptr<const Module>> build(const Source& source,
                                                     const CompilerSearch& search, DiskCache& cache,
                                                     bool may_compile = true);
+
+  // The kernel of `source` from memory or a pack; null when no pack has it whole. A damaged kernel
+  // is a warning in the log.
+  std::shared_ptr<const Module> from_packs(const Source& source, const PackSet& packs);
+  // As reject, for what a pack has: it is not taken from there again.
+  void reject_packed(const Source& source, const PackSet& packs);
 
   // For a kernel that a device could not load although it was whole: forgets it, on disk too, so
   // that the next build makes it anew.
@@ -90,6 +99,7 @@ class Pipeline {
   std::unordered_map<base::Hash128, Kept, KeyHash> modules_;
   std::list<base::Hash128> order_;  // used last first
   std::unordered_map<base::Hash128, std::shared_ptr<Flight>, KeyHash> flights_;
+  std::set<std::string> rejected_;  // kernel hashes
   PipelineCounters counters_;
 };
 

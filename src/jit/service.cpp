@@ -9,6 +9,7 @@ namespace deepgemm::jit {
 Service::Service(PipelineSettings settings) : pipeline_(std::move(settings)) {}
 
 base::Result<std::shared_ptr<const Module>> Service::build(const Source& source) {
+  if (auto packed = pipeline_.from_packs(source, *packs())) return packed;
   DEEPGEMM_TRY_ASSIGN(compiling, may_compile());
   const std::shared_ptr<DiskCache> disk = cache();
   std::shared_ptr<const CompilerSearch> search;
@@ -23,6 +24,7 @@ base::Result<std::shared_ptr<const Module>> Service::build(const Source& source)
 }
 
 void Service::reject(const Source& source, const std::string& reason) {
+  pipeline_.reject_packed(source, *packs());
   const std::shared_ptr<DiskCache> disk = cache();
   pipeline_.reject(source, *compilers(source.language), *disk, reason);
 }
@@ -45,6 +47,11 @@ std::shared_ptr<const CompilerSearch> Service::compilers(Language language) {
   return searches_[static_cast<size_t>(language)].get(settings, [&] {
     return std::make_shared<const CompilerSearch>(find_compilers(language, settings));
   });
+}
+
+std::shared_ptr<const PackSet> Service::packs() {
+  const std::string list = base::env("DEEPGEMM_PACK_PATH").value_or("");
+  return packs_.get(list, [&] { return open_packs(list); });
 }
 
 DiskCache::Status Service::cache_status() { return cache()->status(); }

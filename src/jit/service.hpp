@@ -12,6 +12,7 @@
 #include "jit/compiler.hpp"
 #include "jit/disk_cache.hpp"
 #include "jit/module.hpp"
+#include "jit/pack_file.hpp"
 #include "jit/pipeline.hpp"
 #include "jit/remembered.hpp"
 #include "jit/source.hpp"
@@ -27,8 +28,9 @@ class Service {
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
 
-  // The kernel of `source`: from memory, from disk, or compiled (then some 50 ms to seconds). Who
-  // calls into it keeps the module.
+  // The kernel of `source`: from memory, from a pack, from disk, or compiled (then some 50 ms to
+  // seconds). Who calls into it keeps the module. With a pack that has it no compiler is looked
+  // for.
   //   COMPILER_MISSING   no compiler, and no cached kernel: who can do without it takes that way
   //   NOT_PREPARED       the same where DEEPGEMM_JIT=0 forbids compiling; no program is started
   //   COMPILE_FAILED     with command, last lines and the kept source
@@ -46,6 +48,7 @@ class Service {
   // For people: what build() would use. The first call searches: that starts programs and opens
   // libraries.
   std::shared_ptr<const CompilerSearch> compilers(Language language);
+  std::shared_ptr<const PackSet> packs();  // of DEEPGEMM_PACK_PATH
   DiskCache::Status cache_status();
   base::Result<bool> may_compile() const;
   PipelineCounters counters() const { return pipeline_.counters(); }
@@ -60,6 +63,7 @@ class Service {
   Pipeline pipeline_;
   Remembered<CacheVariables, DiskCache> cache_;
   std::array<Remembered<CompilerSettings, const CompilerSearch>, 2> searches_;  // by language
+  Remembered<std::string, const PackSet> packs_;
   mutable std::mutex mutex_;
   std::string nvcc_path_;  // under mutex_; as set, else empty
 };

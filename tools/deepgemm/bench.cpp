@@ -12,6 +12,7 @@
 #include "deepgemm/terminal.hpp"
 #include "deepgemm/timing.hpp"
 #include "deepgemm/verb.hpp"
+#include "runtime/plan.hpp"
 
 namespace deepgemm::cli {
 namespace {
@@ -110,6 +111,7 @@ base::Result<Operands> random_operands(const intent::Problem& problem, const Pla
         base::storage_bytes(epilogue.residual_precision, rows * epilogue.residual_row_stride));
     fill_random(epilogue.residual_precision, operands.residual, 4 * seed + 3);
   }
+  DEEPGEMM_TRY(operands.place_on(plan));
   return operands;
 }
 
@@ -151,11 +153,8 @@ base::Result<Row> bench(const NamedProblem& named, const Options& options,
     sets.push_back(std::move(operands));
   }
   const PressureMeter pressure;
-  DEEPGEMM_TRY_ASSIGN(timing, measure(options.limits, [&](int64_t run) -> base::Result<void> {
-                        const gemm_launch_args_t args =
-                            sets[static_cast<size_t>(run) % kInputSets].args();
-                        DEEPGEMM_CALL(deepgemm_launch_plan_args(plan.get(), &args));
-                        return {};
+  DEEPGEMM_TRY_ASSIGN(timing, time_launches(plan, options.limits, [&](int64_t run) {
+                        return sets[static_cast<size_t>(run) % kInputSets].args();
                       }));
   Row row;
   row.line = named.line;
@@ -170,9 +169,13 @@ base::Result<Row> bench(const NamedProblem& named, const Options& options,
   row.flops = 2.0 * static_cast<double>(problem.batch) * static_cast<double>(problem.m) *
               static_cast<double>(problem.n) * static_cast<double>(problem.k);
   row.bytes = least_bytes(problem, sets.front());
-  const double compute_us = row.flops / peak_of(ceilings.profile.peak, row.path) / 1e6;
-  row.floor_us = std::max(compute_us, row.bytes / ceilings.profile.bandwidth_gbs / 1e3);
-  row.read_floor_us = std::max(compute_us, row.bytes / ceilings.read_gbs / 1e3);
+  // Reading is measured on the CPU alone; deepgemm_gpu_report does it on GPUs.
+  const runtime::Device& device = *plan.get()->handle->data->device;
+  const schedule::DeviceProfile& profile = device.profile();
+  const double read_gbs = device.shares_host_memory() ? ceilings.read_gbs : profile.bandwidth_gbs;
+  const double compute_us = row.flops / peak_of(profile.peak, row.path) / 1e6;
+  row.floor_us = std::max(compute_us, row.bytes / profile.bandwidth_gbs / 1e3);
+  row.read_floor_us = std::max(compute_us, row.bytes / read_gbs / 1e3);
   return row;
 }
 

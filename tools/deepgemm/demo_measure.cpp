@@ -66,8 +66,8 @@ double ContractResult::worst_weight_error() const {
 }
 
 base::Result<LinearResult> measure_linear(const Linear& linear, const DemoContract& contract) {
-  const std::string line =
-      fmt::format("nt m={} n={} k={} {}", linear.tokens, linear.out, linear.in, contract.fields);
+  const std::string line = fmt::format("nt m={} n={} k={} {} device=cpu", linear.tokens, linear.out,
+                                       linear.in, contract.fields);
   DEEPGEMM_TRY_ASSIGN(named, parse_problem(line));
   DEEPGEMM_TRY_ASSIGN(plan, Plan::create(named));
   DEEPGEMM_TRY_ASSIGN(operands, operands_of(linear, named, plan));
@@ -79,15 +79,13 @@ base::Result<LinearResult> measure_linear(const Linear& linear, const DemoContra
   result.path = plan.info().path;
   result.family = plan.info().family;
   DEEPGEMM_CALL(deepgemm_verify_plan(plan.get(), &args, &result.verified));
+  DEEPGEMM_TRY(operands.c.fetch());
   result.output_error = relative_distance(load_result(named.problem, operands, 0), linear.y);
   if (plan.info().packed_b) result.packed = operands.packed.info();
   result.weight_bytes = plan.info().packed_b ? static_cast<double>(result.packed.bytes)
                                              : static_cast<double>(operands.b.memory().size());
   constexpr TimingLimits kLimits = {0.03, 5, 500};
-  DEEPGEMM_TRY_ASSIGN(timing, measure(kLimits, [&](int64_t) -> base::Result<void> {
-                        DEEPGEMM_CALL(deepgemm_launch_plan_args(plan.get(), &args));
-                        return {};
-                      }));
+  DEEPGEMM_TRY_ASSIGN(timing, time_launches(plan, kLimits, [&](int64_t) { return args; }));
   result.timing = timing;
   result.gflops = 2.0 * static_cast<double>(linear.tokens) * static_cast<double>(linear.out) *
                   static_cast<double>(linear.in) / timing.median / 1e3;

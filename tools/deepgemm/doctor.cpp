@@ -1,5 +1,4 @@
 // deepgemm doctor: what this machine offers, what is missing, and whether products come out right.
-#include <dlfcn.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -9,6 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "backend/cpu/device.hpp"
+#include "backend/cuda/device.hpp"
+#include "backend/cuda/nvml.hpp"
 #include "base/env.hpp"
 #include "base/files.hpp"
 #include "build_config.hpp"
@@ -97,26 +98,35 @@ Section cpu_section(std::vector<std::string>& advice) {
   return section;
 }
 
-// Loading runs no code of a driver that would touch a device.
-bool library_loads(const char* name) {
-  void* library = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
-  if (library == nullptr) return false;
-  dlclose(library);
-  return true;
+// A GPU that answers, in one line.
+std::string gpu_text(const cuda::DeviceFacts& facts) {
+  return fmt::format("{}, compute capability {}.{}, {} multiprocessors, {}, {}", facts.title,
+                     facts.sm / 10, facts.sm % 10, facts.sms,
+                     bytes_text(static_cast<double>(facts.memory_bytes)), facts.uuid);
 }
 
-// `driver`: whether there is one.
-Section gpu_section(bool& driver, std::vector<std::string>& advice) {
+// `usable`: the names of the GPUs that answer.
+Section gpu_section(std::vector<std::string>& usable, std::vector<std::string>& advice) {
   Section section{"gpu", {}};
-  section.add("backend",
-              "CUDA is not part of this build: plans for GPUs can be made, not launched");
-  driver = library_loads("libcuda.so.1");
-  section.add("driver", driver ? "libcuda.so.1 found" : "libcuda.so.1 not found", driver);
-  if (driver) {
-    advice.emplace_back(
-        "A GPU driver is installed, but products run on the CPU: this build has no "
-        "CUDA backend yet. Nothing to install.");
+  const auto platform = cuda::process_platform();
+  if (!platform.ok()) {
+    section.add("driver", platform.error().message, false);
+    return section;
   }
+  const cuda::Driver& driver = (*platform)->driver();
+  section.add("driver",
+              fmt::format("{}, for CUDA {}.{}", driver.path, driver.version / 1000,
+                          driver.version % 1000 / 10),
+              driver.version);
+  for (int i = 0; i < (*platform)->device_count(); ++i) {
+    const auto gpu = (*platform)->device(i);
+    const std::string name = fmt::format("cuda:{}", i);
+    section.add(name, gpu.ok() ? gpu_text((*gpu)->facts()) : gpu.error().message, gpu.ok());
+    if (gpu.ok()) usable.push_back(name);
+    if (!gpu.ok()) advice.push_back(gpu.error().message);
+  }
+  section.add("NVML", cuda::process_nvml() != nullptr ? "found" : "not found: loads are unknown",
+              cuda::process_nvml() != nullptr);
   return section;
 }
 
@@ -178,7 +188,7 @@ void add_trial(Section& section, const jit::CompilerSearch& cpp, std::vector<std
   }
 }
 
-Section compiler_section(bool gpu_driver, std::vector<std::string>& advice) {
+Section compiler_section(bool gpus, std::vector<std::string>& advice) {
   constexpr const char* kGetCuda =
       "install the Python package nvidia-cuda-nvrtc (for sm_70 nvidia-cuda-nvrtc-cu12) or the "
       "CUDA toolkit, or set DEEPGEMM_NVRTC_PATH or DEEPGEMM_NVCC_PATH";
@@ -202,7 +212,7 @@ Section compiler_section(bool gpu_driver, std::vector<std::string>& advice) {
   add_compilers(section, "C++", *cpp, "none");
   add_compilers(section, "CUDA", *cuda,
                 fmt::format("none; needed for kernels of GPUs alone: {}", kGetCuda));
-  if (gpu_driver && cuda->compilers.empty()) {
+  if (gpus && cuda->compilers.empty()) {
     advice.push_back(
         fmt::format("No CUDA compiler ({}): {}.", fmt::join(cuda->notes, "; "), kGetCuda));
   }
@@ -281,9 +291,9 @@ Section environment_section(std::vector<std::string>& advice) {
 // ---- The check
 // -----------------------------------------------------------------------------------
 
-// A small product of odd sizes on the CPU, compared with the reference.
-base::Result<std::string> check_product() {
-  DEEPGEMM_TRY_ASSIGN(problem, parse_problem("nt m=33 n=17 k=65 a=fp32 device=cpu"));
+// A small product of odd sizes on a device, compared with the reference.
+base::Result<std::string> check_product(const std::string& device) {
+  DEEPGEMM_TRY_ASSIGN(problem, parse_problem("nt m=33 n=17 k=65 a=fp32 device=" + device));
   DEEPGEMM_TRY_ASSIGN(plan, Plan::create(problem));
   auto values =
       generate_values(problem.problem, plan.info().packed_b, contract::InputSet::kGaussian, 1);
@@ -292,11 +302,11 @@ base::Result<std::string> check_product() {
   deepgemm_verification_t result = {};
   DEEPGEMM_CALL(deepgemm_verify_plan(plan.get(), &args, &result));
   if (!result.contract_kept || !result.bound_kept) {
-    return base::make_error(
-        DEEPGEMM_ERROR_INTERNAL,
-        "a product on the CPU came out wrong: relative error {:.2e}, bound {:.2e}, "
-        "worst at row {}, column {}; please report this",
-        result.max_relative_error, result.bound_relative, result.worst_row, result.worst_column);
+    return base::make_error(DEEPGEMM_ERROR_INTERNAL,
+                            "a product on {} came out wrong: relative error {:.2e}, bound {:.2e}, "
+                            "worst at row {}, column {}; please report this",
+                            device, result.max_relative_error, result.bound_relative,
+                            result.worst_row, result.worst_column);
   }
   return fmt::format("33x17x65 in {} on {}: error {:.1e}, bound {:.1e}", plan.info().path,
                      plan.info().family, result.max_relative_error, result.bound_relative);
@@ -305,20 +315,26 @@ base::Result<std::string> check_product() {
 Diagnosis diagnose() {
   Diagnosis diagnosis;
   std::vector<std::string>& advice = diagnosis.advice;
-  bool driver = false;
+  std::vector<std::string> devices = {"cpu"};
+  std::vector<std::string> gpus;
   diagnosis.sections = {build_section(),
                         cpu_section(advice),
-                        gpu_section(driver, advice),
-                        compiler_section(driver, advice),
+                        gpu_section(gpus, advice),
+                        compiler_section(!gpus.empty(), advice),
                         cache_section(advice),
                         limit_section(),
                         environment_section(advice)};
-  const base::Result<std::string> check = check_product();
-  diagnosis.healthy = check.ok();
+  devices.insert(devices.end(), gpus.begin(), gpus.end());
+  diagnosis.healthy = true;
   Section section{"check", {}};
-  section.add("product", check.ok() ? *check : check.error().message);
+  for (const std::string& device : devices) {
+    const base::Result<std::string> check = check_product(device);
+    section.add(device, check.ok() ? *check : check.error().message, check.ok());
+    if (check.ok()) continue;
+    diagnosis.healthy = false;
+    advice.push_back(fmt::format("{} does not work: {}", device, check.error().message));
+  }
   diagnosis.sections.push_back(std::move(section));
-  if (!check.ok()) advice.push_back("The CPU backend does not work: " + check.error().message);
   return diagnosis;
 }
 
@@ -337,7 +353,7 @@ void print_text(const Diagnosis& diagnosis) {
   print("{}\n", paint(Color::kBold, "advice"));
   for (const std::string& line : diagnosis.advice) write_output(wrapped("  - " + line, kWidth, 4));
   if (diagnosis.advice.empty()) print("  nothing is missing\n");
-  print("\n{}\n", diagnosis.healthy ? paint(Color::kGreen, "healthy: the CPU backend works")
+  print("\n{}\n", diagnosis.healthy ? paint(Color::kGreen, "healthy: products come out right")
                                     : paint(Color::kRed, "NOT healthy"));
 }
 

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "backend/cpu/device.hpp"
+#include "backend/cuda/generate.hpp"
+#include "backend/cuda/profile.hpp"
 #include "base/formats.hpp"
 #include "contract/path.hpp"
 #include "deepgemm/terminal.hpp"
@@ -39,7 +41,7 @@ Json families() {
     list.push_back(
         {{"family", family.name},
          {"backend", backend_name(family.backend)},
-         {"launchable", cpu},
+         {"kernels", cpu || cuda::has_kernels(family.name)},
          {"architectures", cpu ? "any" : fmt::format("sm_{}-{}", family.sm_min, family.sm_max)},
          {"max_m", family.max_m},
          {"paths", paths},
@@ -60,11 +62,11 @@ Json paths() {
   return list;
 }
 
-Json device(const schedule::DeviceProfile& profile) {
+Json device(const schedule::DeviceProfile& profile, bool launchable) {
   return {{"device", profile.name},
           {"title", profile.title},
           {"backend", backend_name(profile.backend)},
-          {"launchable", profile.backend == schedule::Backend::kCpu},
+          {"launchable", launchable},
           {"units", profile.units},
           {"fp32_tflops", profile.peak.fp32},
           {"fp16_tflops", profile.peak.fp16},
@@ -73,9 +75,15 @@ Json device(const schedule::DeviceProfile& profile) {
 
 Json devices() {
   Json list = Json::array();
-  list.push_back(device(cpu::host_profile()));
+  list.push_back(device(cpu::host_profile(), true));
+  if (const auto platform = cuda::process_platform(); platform.ok()) {
+    for (int i = 0; i < (*platform)->device_count(); ++i) {
+      const auto gpu = (*platform)->device(i);
+      if (gpu.ok()) list.push_back(device(cuda::device_profile((*gpu)->facts()), true));
+    }
+  }
   for (const schedule::DeviceProfile& profile : schedule::all_profiles()) {
-    if (profile.name != "cpu") list.push_back(device(profile));
+    if (profile.name != "cpu") list.push_back(device(profile, false));
   }
   return list;
 }

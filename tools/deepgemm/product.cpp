@@ -7,6 +7,8 @@
 
 #include "base/formats.hpp"
 #include "deepgemm/verb.hpp"
+#include "runtime/memory.hpp"
+#include "runtime/plan.hpp"
 
 namespace deepgemm::cli {
 namespace {
@@ -144,6 +146,20 @@ Buffer::Buffer(int64_t bytes, int64_t origin) : size_(bytes), origin_(origin) {
   if (memory_ == nullptr) throw std::bad_alloc();
 }
 
+base::Result<void> Buffer::place_on(const char* device) {
+  DEEPGEMM_TRY_ASSIGN(found, runtime::find_device(device));
+  if (found->shares_host_memory() || memory_ == nullptr) return {};
+  const auto bytes = static_cast<size_t>(size_);
+  DEEPGEMM_TRY_ASSIGN(memory, runtime::allocate(bytes, "operand", device));
+  copy_.reset(static_cast<std::byte*>(memory));
+  return runtime::copy(copy_.get(), memory_.get(), bytes);
+}
+
+base::Result<void> Buffer::fetch() const {
+  if (copy_ == nullptr) return {};
+  return runtime::copy(memory_.get(), copy_.get(), static_cast<size_t>(size_));
+}
+
 base::Result<Buffer> matrix_buffer(const layout::MatrixLayout& layout, gemm_precision_t precision) {
   DEEPGEMM_TRY_ASSIGN(bytes, layout::buffer_bytes(layout, precision));
   DEEPGEMM_TRY_ASSIGN(range, layout::extent(layout));
@@ -179,12 +195,19 @@ base::Result<std::vector<double>> PackedWeights::values() const {
 
 gemm_launch_args_t Operands::args() const {
   gemm_launch_args_t args = {};
-  args.A = a.data();
-  args.B = packed.get() != nullptr ? packed.get() : b.data();
-  args.C = c.data();
-  args.bias = bias.data();
-  args.residual = residual.data();
+  args.A = a.address();
+  args.B = packed.get() != nullptr ? packed.get() : b.address();
+  args.C = c.address();
+  args.bias = bias.address();
+  args.residual = residual.address();
   return args;
+}
+
+base::Result<void> Operands::place_on(const Plan& plan) {
+  for (Buffer* buffer : {&a, &b, &c, &bias, &residual}) {
+    DEEPGEMM_TRY(buffer->place_on(plan.info().device));
+  }
+  return {};
 }
 
 base::Result<Operands> store_operands(const intent::Problem& problem, const Plan& plan,
@@ -219,6 +242,7 @@ base::Result<Operands> store_operands(const intent::Problem& problem, const Plan
   }
   if (problem.epilogue.residual) operands.residual = store_residual(problem, values);
   operands.values = std::move(values);
+  DEEPGEMM_TRY(operands.place_on(plan));
   return operands;
 }
 
@@ -264,6 +288,24 @@ std::vector<double> load_result(const intent::Problem& problem, const Operands& 
     values[index] = base::decode(problem.c.precision, operands.c.data(), offset);
   });
   return values;
+}
+
+base::Result<Timing> time_launches(const Plan& plan, const TimingLimits& limits,
+                                   const std::function<gemm_launch_args_t(int64_t run)>& args) {
+  constexpr int64_t kTogether = 20;  // so that the wait for a GPU counts little
+  const runtime::PlanData& data = *plan.get()->handle->data;
+  const int64_t launches = data.device->shares_host_memory() ? 1 : kTogether;
+  DEEPGEMM_TRY_ASSIGN(timing, measure(limits, [&](int64_t run) -> base::Result<void> {
+                        for (int64_t i = 0; i < launches; ++i) {
+                          const gemm_launch_args_t given = args(run * launches + i);
+                          DEEPGEMM_CALL(deepgemm_launch_plan_args(plan.get(), &given));
+                        }
+                        return data.executable->synchronize(plan.get()->stream);
+                      }));
+  for (double* time : {&timing.median, &timing.p10, &timing.p90}) {
+    *time /= static_cast<double>(launches);
+  }
+  return timing;
 }
 
 }  // namespace deepgemm::cli

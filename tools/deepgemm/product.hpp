@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "contract/verify.hpp"
 #include "deepgemm/deepgemm.h"
 #include "deepgemm/problem_options.hpp"
+#include "deepgemm/timing.hpp"
 #include "layout/matrix_layout.hpp"
 
 namespace deepgemm::cli {
@@ -38,21 +40,31 @@ class Plan {
 base::Result<std::string> explain_problem(const NamedProblem& problem,
                                           deepgemm_explain_format_t format);
 
-// Memory aligned to a cache line.
+// Memory of the host, aligned to a cache line, and a copy on the device where that has its own.
 class Buffer {
  public:
   Buffer() = default;
   // `origin`: where data() points, in bytes from the start; not 0 where strides are negative.
   explicit Buffer(int64_t bytes, int64_t origin = 0);
-  // What a launch takes.
   std::byte* data() const { return memory_.get() + origin_; }
+  // What a launch takes.
+  void* address() const { return copy_ != nullptr ? copy_.get() + origin_ : data(); }
   std::span<std::byte> memory() const { return {memory_.get(), static_cast<size_t>(size_)}; }
+
+  // Makes the copy on the device, unless that shares the host's memory. OUT_OF_MEMORY.
+  base::Result<void> place_on(const char* device);
+  // Brings the copy back to the host.
+  base::Result<void> fetch() const;
 
  private:
   struct Free {
     void operator()(std::byte* data) const { std::free(data); }
   };
+  struct FreeCopy {
+    void operator()(std::byte* data) const { deepgemm_free(data); }
+  };
   std::unique_ptr<std::byte, Free> memory_;
+  std::unique_ptr<std::byte, FreeCopy> copy_;
   int64_t size_ = 0;
   int64_t origin_ = 0;
 };
@@ -87,6 +99,8 @@ struct Operands {
   std::vector<contract::ReferenceProblem> values;
 
   gemm_launch_args_t args() const;
+  // Copies all to the plan's device, unless that shares the host's memory.
+  base::Result<void> place_on(const Plan& plan);
 };
 
 // Stores values[i].a, b and, where the problem has them, c0, bias and residual. Packs B when the
@@ -105,8 +119,13 @@ std::vector<contract::ReferenceProblem> generate_values(const intent::Problem& p
                                                         bool packed_b, contract::InputSet set,
                                                         uint64_t seed);
 
-// C of matrix `batch`, [m][output columns].
+// C of matrix `batch`, [m][output columns]. After operands.c.fetch().
 std::vector<double> load_result(const intent::Problem& problem, const Operands& operands,
                                 int64_t batch);
+
+// Times launches with the operands that `args(run)` gives. On a GPU a run is several launches one
+// after the other, and the wait for them.
+base::Result<Timing> time_launches(const Plan& plan, const TimingLimits& limits,
+                                   const std::function<gemm_launch_args_t(int64_t run)>& args);
 
 }  // namespace deepgemm::cli

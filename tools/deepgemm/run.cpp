@@ -119,10 +119,7 @@ base::Result<ExitCode> launch_and_report(const Options& options, const NamedProb
   const TimingLimits limits = named.problem.beta == 0 ? kLimits : TimingLimits{0, 0, 0};
   Timing timing;
   if (limits.max_runs > 0) {
-    DEEPGEMM_TRY_ASSIGN(measured, measure(limits, [&](int64_t) -> base::Result<void> {
-                          DEEPGEMM_CALL(deepgemm_launch_plan_args(plan.get(), &args));
-                          return {};
-                        }));
+    DEEPGEMM_TRY_ASSIGN(measured, time_launches(plan, limits, [&](int64_t) { return args; }));
     timing = measured;
   } else {
     DEEPGEMM_CALL(deepgemm_launch_plan_args(plan.get(), &args));
@@ -138,6 +135,7 @@ base::Result<ExitCode> launch_and_report(const Options& options, const NamedProb
           time_text(plan.info().predicted_us));
   }
   if (!options.output.empty()) {
+    DEEPGEMM_TRY(operands.c.fetch());
     DEEPGEMM_TRY(save_matrix(options.output, named.problem.c.precision, named.problem.m,
                              named.problem.output_columns(),
                              load_result(named.problem, operands, 0)));

@@ -149,6 +149,7 @@ class Verifier {
                        generate_values(problem_, plan_.info().packed_b, set, options_.seed), {}));
     const gemm_launch_args_t args = operands.args();
     DEEPGEMM_CALL(deepgemm_launch_plan_args(plan_.get(), &args));
+    DEEPGEMM_TRY(operands.c.fetch());  // in the order of the default stream
     Finding finding;
     if (exactness_applies(problem_, plan_.info(), set)) finding.inexact = 0;
     std::vector<double> all_results, all_expected;

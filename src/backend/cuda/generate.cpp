@@ -118,7 +118,7 @@ base::Result<Math> math_of(const KernelRequest& request, Format a, Format b) {
     }
     return math;
   }
-  if (request.family != "sm80" && request.family != "skinny") {
+  if (!has_kernels(request.family)) {
     return unsupported("there are no kernels of the family {} yet", request.family);
   }
   DEEPGEMM_TRY_ASSIGN(tensor, tensor_math(request.path, a));
@@ -336,6 +336,10 @@ std::string config_text(const Config& config) {
 int64_t ceil_div(int64_t value, int64_t by) { return (value + by - 1) / by; }
 
 }  // namespace
+
+bool has_kernels(const std::string& family) {
+  return family == "simt" || family == "sm80" || family == "skinny";
+}
 
 base::Result<KernelSpec> kernel_spec(const intent::Problem& problem, const KernelRequest& request) {
   if (problem.requires_packed_b()) return unsupported("{} reads no packed weights", request.family);

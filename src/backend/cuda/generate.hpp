@@ -39,6 +39,9 @@ struct KernelSpec {
   kernel::Config config;
 };
 
+// False for families that are planned but not written.
+bool has_kernels(const std::string& family);
+
 // UNSUPPORTED with the reason when the family has no such kernel: a path or format that it does not
 // form, an architecture without the instructions, a tiling beyond its rules, a blocked C, packed
 // weights. `problem` must be resolved.
