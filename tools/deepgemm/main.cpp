@@ -54,8 +54,8 @@ int run_program(int argc, char** argv) {
   program.require_subcommand(1);
   program.footer(kFooter);
   std::vector<Verb> verbs;
-  for (const auto add :
-       {add_doctor, add_list, add_plan, add_run, add_verify, add_bench, add_cache, add_demo}) {
+  for (const auto add : {add_doctor, add_list, add_plan, add_run, add_verify, add_bench, add_cache,
+                         add_pack, add_demo}) {
     verbs.push_back(add(program));
   }
   try {

@@ -44,6 +44,7 @@ Verb add_cache(CLI::App& program);
 Verb add_demo(CLI::App& program);
 Verb add_doctor(CLI::App& program);
 Verb add_list(CLI::App& program);
+Verb add_pack(CLI::App& program);
 Verb add_plan(CLI::App& program);
 Verb add_run(CLI::App& program);
 Verb add_verify(CLI::App& program);
