@@ -5,8 +5,6 @@
 
 #include <map>
 
-#include "base/env.hpp"
-
 namespace deepgemm::bench {
 namespace {
 
@@ -20,9 +18,9 @@ const std::map<std::string, Types> kTypes = {
 };
 constexpr int kTransposeA = 3, kMaxWorkspace = 1, kTransposed = 1;
 
-std::vector<std::string> candidates() {
+std::vector<std::string> candidates(const std::string& named) {
+  if (!named.empty()) return {named};
   std::vector<std::string> paths;
-  if (const auto named = base::env("DEEPGEMM_BENCH_CUBLASLT")) paths.push_back(*named);
   for (const char* name : {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"}) {
     paths.emplace_back(name);
   }
@@ -66,9 +64,9 @@ struct CublasLt::Calls {
                 const void*, void*, void*, void*, const void*, void*, size_t, void*);
 };
 
-base::Result<std::unique_ptr<CublasLt>> CublasLt::open() {
+base::Result<std::unique_ptr<CublasLt>> CublasLt::open(const std::string& named) {
   std::string tried;
-  for (const std::string& path : candidates()) {
+  for (const std::string& path : candidates(named)) {
     void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
       tried += (tried.empty() ? "" : ", ") + path;

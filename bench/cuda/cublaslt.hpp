@@ -19,9 +19,9 @@ struct PeerProduct {
 
 class CublasLt {
  public:
-  // Looks in DEEPGEMM_BENCH_CUBLASLT, then where the loader looks, then in the usual folders of
-  // toolkits and Python packages. UNSUPPORTED, with what was tried.
-  static base::Result<std::unique_ptr<CublasLt>> open();
+  // `named`, unless empty; else where the loader looks, then the usual folders of toolkits and
+  // Python packages. UNSUPPORTED, with what was tried.
+  static base::Result<std::unique_ptr<CublasLt>> open(const std::string& named);
   ~CublasLt();
   CublasLt(const CublasLt&) = delete;
   CublasLt& operator=(const CublasLt&) = delete;

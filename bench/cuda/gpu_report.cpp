@@ -18,6 +18,7 @@ using Json = nlohmann::ordered_json;
 struct Options {
   std::vector<std::string> classes;
   std::vector<int64_t> rows;
+  std::string cublaslt;
   int device = 0;
   double seconds = 0.02;
   bool quick = false;
@@ -142,7 +143,7 @@ std::string utc_now() {
 
 base::Result<bool> run(const Options& options) {
   DEEPGEMM_TRY_ASSIGN(gpu, BenchGpu::open(options.device));
-  auto peer = CublasLt::open();
+  auto peer = CublasLt::open(options.cublaslt);
   if (!peer.ok()) std::fprintf(stderr, "gpu_report: %s\n", peer.error().message.c_str());
   const BenchContext context = {*gpu, peer.ok() ? peer->get() : nullptr, gpu->device().name(),
                                 options.seconds};
@@ -183,6 +184,7 @@ int main(int argc, char** argv) {
   program.add_option("--class", options.classes, "bf16, fp16, int8, tf32, 3xtf32, fp32")
       ->check(CLI::IsMember({"bf16", "fp16", "int8", "tf32", "3xtf32", "fp32"}));
   program.add_option("--m", options.rows, "these numbers of rows only");
+  program.add_option("--cublaslt", options.cublaslt, "the library, where it is not found");
   program.add_option("--device", options.device, "number of the GPU")->capture_default_str();
   program.add_option("--seconds", options.seconds, "of replays for each implementation")
       ->check(CLI::Range(0.0, 60.0))
