@@ -171,7 +171,7 @@ base::Result<double> BenchGpu::bare_launch_us() {
   void* to = nullptr;
   std::array<void*, 3> parameters = {&from, &words, &to};
   bool fine = true;
-  const double us = host_us(2000, [&] {
+  const double us = host_us(300, [&] {
     fine =
         driver.launch(&config, read_.function, parameters.data(), nullptr) == CuResult::kSuccess &&
         fine;

@@ -37,7 +37,7 @@ constexpr double kMmaSyncOnHopper = 0.79;
 constexpr double kMmaSyncOnBlackwell = 0.45;
 
 constexpr double kFillUs = 1.5;        // a pipeline starts and drains; measured on the H200
-constexpr double kSplitUs = 5.0;       // last block reduces the partial sums; measured on the H200
+constexpr double kSplitUs = 7.0;       // last block reduces the partial sums; measured on the H200
 constexpr double kOverlapLoss = 0.05;  // share of the shorter of memory and compute that shows
 // One unit can draw these multiples of its share: with several blocks, with one, and from L2.
 // Measured on the H200 with BF16 products of few rows.
@@ -95,6 +95,15 @@ double tile_share(const KernelConfig& config, bool tensor) {
   return std::min(1.0, 0.4 + 0.6 * (m * n / (m + n)) / full_reuse);
 }
 
+// Shallow blocks of k wait at barriers more often; measured on the H200.
+double depth_share(const CostInput& input) {
+  if (std::string_view(input.family.name) != "sm80") return 1;
+  constexpr double kDeep = 128;  // bytes of a row
+  const double bytes =
+      input.config.block_k * tile_element_bits(input.family, input.path, input.a) / 8.0;
+  return std::min(1.0, 0.6 + 0.4 * bytes / kDeep);
+}
+
 // FLOP per microsecond of the whole device.
 double compute_rate(const CostInput& input, const DeviceProfile& profile) {
   const bool tensor = uses_tensor_cores(input.family, input.path);
@@ -106,7 +115,8 @@ double compute_rate(const CostInput& input, const DeviceProfile& profile) {
   // w4 keeps its weights in registers.
   const bool tiles_matter = name == "simt" || (tensor && name != "skinny" && name != "w4");
   return peak * 1e6 * profile.attainable_compute * efficiency_of(input.family).compute *
-         mma_sync_share(input, profile) * (tiles_matter ? tile_share(input.config, tensor) : 1);
+         mma_sync_share(input, profile) * depth_share(input) *
+         (tiles_matter ? tile_share(input.config, tensor) : 1);
 }
 
 // ---- Work
@@ -231,7 +241,9 @@ double gpu_memory_us(const CostInput& input, const DeviceProfile& profile, const
   const double busiest = ceil_div(work.tiles, units) / work.tiles * profile.units;
   const double blocks = blocks_on_unit(input, profile, work, units);
   const double unit_share = blocks < 2 ? kBlockBandwidthShare : kUnitBandwidthShare;
-  const double memory = bytes / bandwidth * std::max(1.0, busiest / unit_share);
+  // skinny has no shared memory: each row of tiles passes through all weights again.
+  const double passes = std::string_view(input.family.name) == "skinny" ? work.row_tiles : 1;
+  const double memory = passes * bytes / bandwidth * std::max(1.0, busiest / unit_share);
   double unit_rate = l2 / profile.units * kUnitL2Share;  // bytes per microsecond
   if (const double stage = stage_bytes(input); stage > 0) {
     const double under_way = blocks * stage * std::max(input.config.stages - 1, 1);
