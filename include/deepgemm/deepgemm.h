@@ -101,8 +101,11 @@ DEEPGEMM_API deepgemm_status_t deepgemm_destroy_plan(gemm_plan_t *plan);
 
 /* Enqueues C = epilogue(alpha * op(A) * op(B)) on plan->stream with the sizes and layouts of the
  * plan. CPU: done on return. Never allocates memory from the system. INVALID_ARGUMENT names the
- * operand and the rule (null, overlap of C with an input, B not packed); UNSUPPORTED for a plan
- * made for a device that this process does not run on. */
+ * operand and the rule (null, overlap of C with an input, B not packed, memory that the GPU cannot
+ * reach); UNSUPPORTED for a plan made for a device that this process does not run on; NOT_PREPARED
+ * when the stream is captured into a graph and a kernel or workspace is missing: the capture is
+ * then intact, and launching once before, deepgemm_prepare or args->workspace helps; DEVICE for a
+ * fault of the device, also of earlier work. */
 DEEPGEMM_API deepgemm_status_t deepgemm_launch_plan(const gemm_plan_t *plan, const void *A,
                                                     const void *B, void *C);
 
@@ -188,12 +191,14 @@ DEEPGEMM_API deepgemm_status_t deepgemm_layout_bytes(const gemm_layout_t *layout
 
 /* ---- Memory --------------------------------------------------------------------------------- */
 
-/* Memory of the current device from the library's pool, 256-byte aligned. `bytes` may be 0 (the
- * pointer is then unique and may not be read). OUT_OF_MEMORY tells what is in use. */
+/* Memory of the current device from the library's pool, 256-byte aligned; on a GPU the host cannot
+ * read it (deepgemm_copy does). `bytes` may be 0 (the pointer is then unique and may not be read).
+ * OUT_OF_MEMORY tells what is in use. */
 DEEPGEMM_API deepgemm_status_t deepgemm_malloc(void **pointer, size_t bytes);
 
 /* Memory that fits a purpose: a name such as "q_proj_weight", "activation", "kv_cache",
- * "workspace"; words of it choose the memory (weights, staged activations, persistent caches). */
+ * "workspace"; words of it choose the pool (weights, activations, caches). For a GPU, "pinned",
+ * "host" or "staging" gives host memory that the GPU reads too. */
 DEEPGEMM_API deepgemm_status_t deepgemm_malloc_purpose(void **pointer, size_t bytes,
                                                        const char *purpose);
 
@@ -202,11 +207,13 @@ DEEPGEMM_API deepgemm_status_t deepgemm_malloc_operand(void **pointer, const gem
                                                        deepgemm_operand_t operand, int64_t M,
                                                        int64_t N, int64_t K);
 
-/* Returns memory to the pool; NULL is fine. INVALID_ARGUMENT for a pointer that is not the pool's
- * or was freed already. */
+/* Returns memory to the pool; NULL is fine. GPU: in the order of this thread's stream
+ * (deepgemm_set_stream); work of other streams with it has ended. INVALID_ARGUMENT for a pointer
+ * that is not the pool's or was freed already. */
 DEEPGEMM_API deepgemm_status_t deepgemm_free(void *pointer);
 
-/* Copies between host memory and pool memory in either direction; done on return. */
+/* Copies between memories of host and devices; done on return, and after what was launched on the
+ * default stream. */
 DEEPGEMM_API deepgemm_status_t deepgemm_copy(void *destination, const void *source, size_t bytes);
 
 DEEPGEMM_API deepgemm_status_t deepgemm_get_pool_stats(deepgemm_pool_stats_t *stats);

@@ -401,7 +401,9 @@ typedef struct deepgemm_pool_stats_t {
   size_t peak_used_bytes;
   int64_t live_allocations;
   int64_t total_allocations;
-  double fragmentation_ratio; /* 1 - largest free block / free bytes; 0 when nothing is free */
+  /* 1 - largest free block / free bytes; 0 when nothing is free. GPU: the driver does not tell; the
+   * share of reserved bytes that is not used */
+  double fragmentation_ratio;
 } deepgemm_pool_stats_t;
 
 typedef struct deepgemm_shape_t {

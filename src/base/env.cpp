@@ -21,8 +21,6 @@ constexpr EnvVariable kVariables[] = {
     {"DEEPGEMM_NVCC_PATH", "path", "nvcc in $PATH", "the nvcc program"},
     {"DEEPGEMM_NVRTC_PATH", "path", "searched by the loader", "the NVRTC library"},
     {"DEEPGEMM_CXX", "path", "c++ in $PATH", "C++ compiler of kernels for the CPU"},
-    {"DEEPGEMM_CUDA_ARCH_LIST", "list", "the device's own",
-     "architectures that kernels are compiled for, such as 80;90a"},
     {"DEEPGEMM_MAX_CPU_ISA", "text", "what the CPU has",
      "highest instruction set to use, such as avx2; for tests and comparisons"},
     {"DEEPGEMM_NUM_THREADS", "count", "the CPUs that affinity and quota grant",

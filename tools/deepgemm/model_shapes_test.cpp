@@ -9,8 +9,9 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr const char* kLlama3 =
-    R"({"model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "vocab_size": 128256,
-        "num_attention_heads": 32, "num_key_value_heads": 8, "torch_dtype": "bfloat16"})";
+    R"({"model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336,
+        "vocab_size": 128256, "num_attention_heads": 32, "num_key_value_heads": 8,
+        "torch_dtype": "bfloat16"})";
 constexpr const char* kMixtral =
     R"({"model_type": "mixtral", "hidden_size": 4096, "intermediate_size": 14336,
         "vocab_size": 32000, "num_attention_heads": 32, "num_key_value_heads": 8,

@@ -79,8 +79,7 @@ struct Sm80 {
   // would hold up the loads. Only where there are registers for it: copies that find their sizes,
   // many copies, or more than products and sums take them.
   static constexpr bool kLoadsFirst = C.a.whole && C.b.whole && kSteps > 1 && C.promote == 0 &&
-                                      C.math != Math::kTf32x3 &&
-                                      TileA::kCount + TileB::kCount <= 12;
+                                      C.math != Math::kTf32x3&& TileA::kCount + TileB::kCount <= 12;
   static constexpr ptx::Multiplicand kA = multiplicand(C.math, C.a.format);
   static constexpr ptx::Multiplicand kB = multiplicand(C.math, C.b.format);
 
