@@ -1,30 +1,27 @@
-// A product on a GPU: our plan and the peer, checked and timed on the same operands.
+// A product on the GPU with everything that is timed: operands, our plan, the peer.
 #pragma once
 
+#include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "cublaslt.hpp"
+#include "deepgemm/deepgemm.h"
 #include "gpu_timing.hpp"
-#include "operands.hpp"
 
 namespace deepgemm::bench {
 
 struct GpuRow {
-  Product product;
-  std::string line;
-  double bytes = 0, flops = 0;  // least bytes of operands and result; operations
-  GpuTime ours;                 // 0 us: not timed
-  std::map<std::string, GpuTime> peers;
-  std::map<std::string, ResultError> wrong_peers;  // results beyond the plan's bound; not timed
+  std::string line, row_class;
+  int64_t m = 0, n = 0, k = 0;
+  double us = 0, spread = 0;
+  double bytes = 0, flops = 0;
+  std::map<std::string, double> peers;
   std::string path, family, config;
-  double bound_relative = 0;  // of the plan
-  ResultError error;
-  std::string refused;  // why there is no plan; else empty
-  std::string failed;   // what went wrong in a launch; else empty
-
-  // Neither failed nor wrong.
-  bool fine() const { return failed.empty() && (!refused.empty() || error.of_bound <= 1); }
+  double worst_error = 0;  // of some elements, as a share of the plan's bound
+  std::string refused;     // why there is no plan; else empty
 };
 
 // What the rows share.
@@ -35,8 +32,8 @@ struct BenchContext {
   double seconds;  // of replays for each implementation
 };
 
-// Checks and times the product. Replays of ours and of the peer take turns. What cannot be planned
-// or launched is a row; errors are those of the GPU.
-base::Result<GpuRow> measure_product(const BenchContext& context, const Product& product);
+// Times C[m][n] = A[m][k] * B[n][k]^T. Errors are those of the GPU; what cannot be planned is a
+// row.
+base::Result<GpuRow> measure_product(const BenchContext& context, const PeerProduct& product);
 
 }  // namespace deepgemm::bench

@@ -113,6 +113,16 @@ TEST_F(CudaExecutable, PlansFindTheirCountersAtOnePlace) {
             8192 / 64 * 4);
 }
 
+TEST_F(CudaExecutable, KeepsNoSpareThatIsTooSmallForLaterPlans) {
+  const auto narrow = make(problem("nt m=64 n=64 k=4096 a=bf16"), choice("sm80", kSplit));
+  EXPECT_EQ(workspaces_->buffers(), size_t{StreamWorkspaces::kSpares});
+  const auto wide = make(problem("nt m=64 n=8192 k=4096 a=bf16"), choice("sm80", kSplit));
+  EXPECT_EQ(workspaces_->buffers(), size_t{StreamWorkspaces::kSpares});
+  ASSERT_TRUE(narrow->launch(operands(64), nullptr, nullptr).ok());
+  const auto again = make(problem("nt m=64 n=64 k=4096 a=bf16"), choice("sm80", kSplit));
+  EXPECT_EQ(workspaces_->buffers(), size_t{StreamWorkspaces::kSpares} + 1) << "one is in use";
+}
+
 TEST_F(CudaExecutable, ClearsTheCountersOfTheCallersWorkspace) {
   const auto made = make(problem("nt m=64 n=64 k=4096 a=bf16"), choice("sm80", kSplit));
   std::vector<uint8_t> workspace(made->workspace_bytes(), 0xFF);

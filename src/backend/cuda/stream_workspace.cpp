@@ -32,6 +32,7 @@ base::Result<void> StreamWorkspaces::reserve(const WorkspaceSize& size) {
   const WorkspaceSize before = largest_;
   largest_ = {std::max(before.counter_bytes, size.counter_bytes),
               std::max(before.partial_bytes, size.partial_bytes)};
+  drop_outgrown_spares();
   const auto is_spare = [&](const Buffer& buffer) {
     return is_free(buffer) && buffer.size.fits(largest_);
   };
@@ -61,6 +62,16 @@ StreamWorkspaces::Buffer* StreamWorkspaces::find_spare(const WorkspaceSize& size
     if (is_free(buffer) && buffer.size.fits(size)) return &buffer;
   }
   return nullptr;
+}
+
+// Nobody will ask for less than what is reserved now.
+void StreamWorkspaces::drop_outgrown_spares() {
+  for (auto at = buffers_.begin(); at != buffers_.end();) {
+    const auto buffer = at++;
+    if (!is_free(*buffer) || buffer->size.fits(largest_)) continue;
+    static_cast<void>(pool_.release(buffer->data, nullptr));
+    buffers_.erase(buffer);
+  }
 }
 
 // In the order of the stream: its earlier launches may still use it.

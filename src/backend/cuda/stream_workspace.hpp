@@ -66,6 +66,7 @@ class StreamWorkspaces {
   Buffer* find(CuStream stream, bool captured, CuGraph graph, const WorkspaceSize& size);
   Buffer* find_spare(const WorkspaceSize& size);
   void give_back_outgrown(CuStream stream, const WorkspaceSize& size);
+  void drop_outgrown_spares();
 
   Device& device_;
   mutable std::mutex mutex_;
