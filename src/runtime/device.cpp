@@ -134,7 +134,8 @@ std::vector<const Device*> gpus_in_use() {
 
 std::string automatic_device() {
   constexpr const char* kFirst = "cuda:0";
-  return find_device(kFirst).ok() ? kFirst : kCpu;
+  static const bool gpu = find_device(kFirst).ok();
+  return gpu ? kFirst : kCpu;
 }
 
 }  // namespace deepgemm::runtime
