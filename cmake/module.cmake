@@ -46,8 +46,8 @@ function(deepgemm_link_modules target)
   endforeach()
 endfunction()
 
-# NVIDIA's run-time compiler that scripts/bootstrap fetched, for tests with label nvrtc; without it
-# they take what they find.
+# NVIDIA's run-time compiler that scripts/bootstrap fetched, for tests with label nvrtc or gpu;
+# without it they take what they find.
 find_file(DEEPGEMM_TEST_NVRTC libnvrtc.so.13
   PATHS "${PROJECT_SOURCE_DIR}/build/nvrtc/nvidia/cu13/lib" NO_DEFAULT_PATH)
 mark_as_advanced(DEEPGEMM_TEST_NVRTC)
@@ -76,7 +76,7 @@ function(deepgemm_test target)
     set(device "DEEPGEMM_DEVICE=cpu")
   endif()
   set(nvrtc)
-  if(DEEPGEMM_TEST_NVRTC AND "nvrtc" IN_LIST arg_LABELS)
+  if(DEEPGEMM_TEST_NVRTC AND arg_LABELS MATCHES "nvrtc|gpu")
     set(nvrtc ENVIRONMENT_MODIFICATION "DEEPGEMM_NVRTC_PATH=set:${DEEPGEMM_TEST_NVRTC}")
   endif()
   gtest_discover_tests(${target}
