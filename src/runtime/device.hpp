@@ -86,8 +86,8 @@ class Device {
 // "sim:<profile>".
 base::Result<const Device*> find_device(const std::string& name);
 
-// The first GPU, else the CPU; decided once, so that a process forked after the GPU was used gets its
-// error and does not turn to the CPU with addresses of the GPU.
+// The first GPU, else the CPU; decided once, so that a process forked after the GPU was used gets
+// its error and does not turn to the CPU with addresses of the GPU.
 std::string automatic_device();
 
 // GPUs that were asked for so far.
