@@ -46,11 +46,13 @@ function(deepgemm_link_modules target)
   endforeach()
 endfunction()
 
-# NVIDIA's run-time compiler that scripts/bootstrap fetched, for tests with label nvrtc or gpu;
-# without it they take what they find.
+# NVIDIA's run-time compilers that scripts/bootstrap fetched, for tests with label nvrtc or gpu;
+# without the newer one they take what they find.
 find_file(DEEPGEMM_TEST_NVRTC libnvrtc.so.13
   PATHS "${PROJECT_SOURCE_DIR}/build/nvrtc/nvidia/cu13/lib" NO_DEFAULT_PATH)
-mark_as_advanced(DEEPGEMM_TEST_NVRTC)
+find_file(DEEPGEMM_TEST_NVRTC_12 libnvrtc.so.12
+  PATHS "${PROJECT_SOURCE_DIR}/build/nvrtc12/nvidia/cuda_nvrtc/lib" NO_DEFAULT_PATH)
+mark_as_advanced(DEEPGEMM_TEST_NVRTC DEEPGEMM_TEST_NVRTC_12)
 
 # deepgemm_test(<target> [SOURCES <file>...] [MODULES <module>...] [LABELS <label>...])
 #
@@ -70,19 +72,23 @@ function(deepgemm_test target)
   deepgemm_link_modules(${target} ${arg_MODULES})
   target_link_libraries(${target} PRIVATE
     deepgemm_settings GTest::gmock GTest::gtest GTest::gtest_main rapidcheck_gtest)
+  set(environment "RC_PARAMS=seed=20261130")
   # A machine with a GPU runs the tests of the CPU backend too.
-  set(device)
   if("cpu" IN_LIST arg_LABELS)
-    set(device "DEEPGEMM_DEVICE=cpu")
+    list(APPEND environment "DEEPGEMM_DEVICE=cpu")
   endif()
-  set(nvrtc)
-  if(DEEPGEMM_TEST_NVRTC AND arg_LABELS MATCHES "nvrtc|gpu")
-    set(nvrtc ENVIRONMENT_MODIFICATION "DEEPGEMM_NVRTC_PATH=set:${DEEPGEMM_TEST_NVRTC}")
+  if(arg_LABELS MATCHES "nvrtc|gpu")
+    if(DEEPGEMM_TEST_NVRTC)
+      list(APPEND environment "DEEPGEMM_NVRTC_PATH=${DEEPGEMM_TEST_NVRTC}")
+    endif()
+    if(DEEPGEMM_TEST_NVRTC_12)
+      list(APPEND environment "DEEPGEMM_TEST_NVRTC_12=${DEEPGEMM_TEST_NVRTC_12}")
+    endif()
   endif()
   gtest_discover_tests(${target}
     DISCOVERY_MODE PRE_TEST NO_PRETTY_TYPES NO_PRETTY_VALUES
     PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 600
-               ENVIRONMENT "RC_PARAMS=seed=20261130;${device}" ${nvrtc})
+               ENVIRONMENT "${environment}")
 endfunction()
 
 # deepgemm_module_test(<name> [SOURCES <file>...]): the unit tests of a module, which lie beside its
