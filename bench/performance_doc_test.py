@@ -63,11 +63,12 @@ class Program(unittest.TestCase):
     def test_check_refuses_a_page_that_was_edited(self):
         with tempfile.TemporaryDirectory() as folder:
             results, page = Path(folder, "results"), Path(folder, "page.md")
-            results.mkdir()
+            (results / "cpu").mkdir(parents=True)
             made = report(row("fp32", 1, 10, {"openblas": 20}))
-            (results / "a-cpu.json").write_text(json.dumps(made), encoding="utf-8")
+            (results / "cpu" / "a.json").write_text(json.dumps(made), encoding="utf-8")
             command = [PROGRAM, "--results", results, "--output", page]
             subprocess.run(command, check=True)
+            self.assertIn("A CPU", page.read_text(encoding="utf-8"))
             self.assertEqual(subprocess.run([*command, "--check"], check=False).returncode, 0)
             page.write_text(page.read_text(encoding="utf-8") + "faster\n", encoding="utf-8")
             refused = subprocess.run([*command, "--check"], check=False, capture_output=True)

@@ -61,7 +61,8 @@ class Operands {
   std::pair<double, double> element(int64_t row, int64_t column) const {
     double sum = 0, magnitude = 0;
     for (int64_t x = 0; x < product_.k; ++x) {
-      const double value = at(row * product_.k + x) * at(column * product_.k + x);
+      const double value =
+          at(a_block_, row * product_.k + x) * at(b_block_, column * product_.k + x);
       sum += value;
       magnitude += std::abs(value);
     }
@@ -71,8 +72,8 @@ class Operands {
  private:
   Operands(BenchGpu& gpu, const PeerProduct& product) : gpu_(gpu), product_(product) {}
   size_t index(int set) const { return static_cast<size_t>(set) % a_.size(); }
-  double at(int64_t element) const {
-    return base::decode(input_of(product_.row_class), block_.data(),
+  double at(const std::vector<uint8_t>& block, int64_t element) const {
+    return base::decode(input_of(product_.row_class), block.data(),
                         element % static_cast<int64_t>(kBlock));
   }
 
@@ -81,36 +82,38 @@ class Operands {
     const auto width = static_cast<size_t>(input_bytes(product_.row_class));
     std::mt19937 random(20261201);
     std::uniform_real_distribution<double> uniform(-1, 1);
-    block_.resize(kBlock * width);
-    for (size_t i = 0; i < kBlock; ++i) {
-      const double value = uniform(random) * (precision == PRECISION_INT8 ? 127 : 1);
-      base::encode(precision, block_.data(), static_cast<int64_t>(i), value);
+    for (std::vector<uint8_t>* block : {&a_block_, &b_block_}) {
+      block->resize(kBlock * width);
+      for (size_t i = 0; i < kBlock; ++i) {
+        const double value = uniform(random) * (precision == PRECISION_INT8 ? 127 : 1);
+        base::encode(precision, block->data(), static_cast<int64_t>(i), value);
+      }
     }
+    const std::vector<uint8_t> nans(kBlock, 0xff);  // in each format of C
     const auto m = static_cast<size_t>(product_.m), n = static_cast<size_t>(product_.n);
     const auto k = static_cast<size_t>(product_.k);
     const size_t bytes = (m + n) * k * width;
     const size_t sets = std::clamp<size_t>(kBeyondCaches / bytes + 1, 3, 64);
     for (size_t set = 0; set < sets; ++set) {
-      DEEPGEMM_TRY(add(a_, m * k * width));
-      DEEPGEMM_TRY(add(b_, n * k * width));
-      DEEPGEMM_TRY_ASSIGN(c, gpu_.allocate(m * n * 4));
-      c_.push_back(c);
+      DEEPGEMM_TRY(add(a_, a_block_, m * k * width));
+      DEEPGEMM_TRY(add(b_, b_block_, n * k * width));
+      DEEPGEMM_TRY(add(c_, nans, m * n * 4));
     }
     return {};
   }
-  base::Result<void> add(std::vector<void*>& to, size_t bytes) {
+  base::Result<void> add(std::vector<void*>& to, const std::vector<uint8_t>& block, size_t bytes) {
     DEEPGEMM_TRY_ASSIGN(memory, gpu_.allocate(bytes));
     to.push_back(memory);
-    for (size_t at = 0; at < bytes; at += block_.size()) {
-      DEEPGEMM_TRY(gpu_.copy(static_cast<std::byte*>(memory) + at, block_.data(),
-                             std::min(block_.size(), bytes - at)));
+    for (size_t at = 0; at < bytes; at += block.size()) {
+      DEEPGEMM_TRY(gpu_.copy(static_cast<std::byte*>(memory) + at, block.data(),
+                             std::min(block.size(), bytes - at)));
     }
     return {};
   }
 
   BenchGpu& gpu_;
   const PeerProduct product_;
-  std::vector<uint8_t> block_;
+  std::vector<uint8_t> a_block_, b_block_;
   std::vector<void*> a_, b_, c_;
 };
 
