@@ -46,6 +46,9 @@ class CudaExecutable : public CudaFixture {
     EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().message);
     return made.ok() ? *made : nullptr;
   }
+  void destroy_graphs() {
+    while (!fake_.graphs.empty()) driver().graph_destroy(fake_.graphs.begin()->first);
+  }
   LaunchOperands operands(int64_t m, size_t offset = 0) {
     LaunchOperands given;
     given.a = memory_.data() + offset;
@@ -166,6 +169,10 @@ TEST_F(CudaExecutable, NeitherCompilesNorAllocatesForACapturedStream) {
   EXPECT_EQ(captured, StreamWorkspaces::kSpares);
   EXPECT_EQ(last.error().code, DEEPGEMM_ERROR_NOT_PREPARED);
   EXPECT_THAT(last.error().message, HasSubstr("workspace"));
+  destroy_graphs();
+  EXPECT_TRUE(made->launch(operands(64), nullptr, fake_.make_stream(0, kCaptureActive)).ok())
+      << "what graphs that have gone held is free";
+  destroy_graphs();
 }
 
 TEST_F(CudaExecutable, TurnsToTheFallbackWhereTheFamilyNeedsAlignedAddresses) {
