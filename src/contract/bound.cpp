@@ -150,7 +150,7 @@ class Builder {
       rounded_operands(a, b);
     } else {
       split_operands();
-      const double lost = base::find_format(path_.multiplicand)->min_subnormal / 2;
+      const double lost = base::find_format(smallest_part())->min_subnormal / 2;
       a.absolute += lost;
       b.absolute += lost;
     }
@@ -178,19 +178,37 @@ class Builder {
     add(fmt::format("{} rounded to {}", which, format_name(multiplicand_)), relative);
   }
 
-  // 3xTF32 drops small*small and leaves a residual of u^2 in each operand; 3xBF16 holds all 24 bits
-  // and drops the three smallest of nine products. docs/contract.md, "Split paths".
-  void split_operands() {
+  // The format of the last part of a split operand.
+  gemm_precision_t smallest_part() const {
+    return path_.id == PathId::kTf32Bf16 ? PRECISION_BF16 : path_.multiplicand;
+  }
+
+  // What a split leaves out of a product, and the sum of the magnitudes of what it multiplies, both
+  // as a share of |a||b|. docs/contract.md, "Split paths".
+  struct Split {
+    double dropped, magnitude;
+  };
+  Split split() const {
     const double u = base::find_format(path_.multiplicand)->unit_roundoff;
-    const bool two_parts = path_.id == PathId::kTf32x3;
-    const double dropped =
-        two_parts ? 3 * u * u * (1 + 2 * u) : u * u * u * (2 + u) * (1 + u) * (1 + u);
-    add(fmt::format("parts of {} that the split drops", format_name(path_.multiplicand)), dropped);
+    if (path_.id == PathId::kTf32x3) {
+      return {3 * u * u * (1 + 2 * u), (1 + u) * (1 + u) * (1 + u) * (1 + u)};
+    }
+    if (path_.id == PathId::kTf32Bf16) {
+      const double v = base::find_format(PRECISION_BF16)->unit_roundoff;
+      return {4 * u * (2 * v + v * v) + 4 * u * u, 1 + 4 * u * (1 + v) * (1 + v)};
+    }
+    const double parts = (1 + u) * (1 + u + u * u);
+    return {u * u * u * (2 + u) * (1 + u) * (1 + u), parts * parts};
+  }
+
+  void split_operands() {
+    const Split split = this->split();
+    add(fmt::format("what the split in parts of {} drops", format_name(smallest_part())),
+        split.dropped);
     for (const gemm_precision_t stored : {input_.a, input_.b}) {
       if (stored == PRECISION_FP64) add("operand rounded to fp32", power_of_two(-24));
     }
-    const double parts = (1 + u) * (two_parts ? 1 + u : 1 + u + u * u);
-    split_growth_ = parts * parts;
+    split_growth_ = split.magnitude;
   }
 
   void accumulation() {
@@ -212,8 +230,7 @@ class Builder {
     } else if (sum.truncates) {
       truncated_sum(inner, step);
     } else {
-      const int64_t products = path_.parts * divide_up(inner, step);
-      inner_level = {products + (sum.product_rounds ? 1 : 0), power_of_two(-sum.bits)};
+      inner_level = {steps_of(inner, step) + (sum.product_rounds ? 1 : 0), power_of_two(-sum.bits)};
     }
     const bool widens = integer_sums() || sum.promoted_bits < sum.bits;
     const Level promoted{std::max<int64_t>(promotions - (widens ? 0 : 1), 0), u_promoted};
@@ -224,6 +241,12 @@ class Builder {
                     inner_level.count, promotions, splits - 1),
         rounded.relative * split_growth_);
     sum_underflow();
+  }
+
+  // Parts that a pass of the multiplier takes two of go through steps that are twice as long.
+  int64_t steps_of(int64_t products, int64_t step) const {
+    const int half = 2 * (path_.parts - path_.passes);
+    return (path_.parts - half) * divide_up(products, step) + half * divide_up(products, 2 * step);
   }
 
   // Integers are exact up to INT32; converting a sum to float is exact up to 2^24.
@@ -242,7 +265,7 @@ class Builder {
   void truncated_sum(int64_t inner, int64_t step) {
     const Accumulation& sum = input_.accumulation;
     const auto products = static_cast<double>(path_.parts * inner);
-    const auto steps = static_cast<double>(path_.parts * divide_up(inner, step));
+    const auto steps = static_cast<double>(steps_of(inner, step));
     add(fmt::format("sums truncated to {} bits, {} times", sum.bits, steps),
         steps * power_of_two(1 - sum.bits) * split_growth_);
     const int aligned = sum.aligned_bits > 0 ? sum.aligned_bits : sum.bits < 24 ? sum.bits : 0;

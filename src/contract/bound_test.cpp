@@ -95,13 +95,38 @@ std::vector<double> products_of(const ReferenceProblem& problem, const BoundInpu
   return products;
 }
 
+// Cut to TF32, and BF16 products of what that loses. Those go through half of the steps: as two of
+// them, added, in the place of one.
+std::vector<double> mixed_products(const ReferenceProblem& problem, const BoundInput& input,
+                                   int64_t row, int64_t column) {
+  constexpr int kTf32Bits = 11;
+  const auto step = static_cast<size_t>(input.accumulation.step);
+  std::vector<double> products;
+  for (int64_t begin = 0; begin < problem.k; begin += static_cast<int64_t>(2 * step)) {
+    std::vector<double> block(4 * step);
+    const int64_t end = std::min(problem.k, begin + static_cast<int64_t>(2 * step));
+    for (int64_t k = begin; k < end; ++k) {
+      const auto at = static_cast<size_t>(k - begin);
+      const double a = problem.a[static_cast<size_t>(row * problem.k + k)];
+      const double b = problem.b[static_cast<size_t>(k * problem.n + column)];
+      const double cut_a = round_bits(a, kTf32Bits, true), cut_b = round_bits(b, kTf32Bits, true);
+      const auto bf16 = [](double x) { return base::round_to(PRECISION_BF16, x); };
+      block[at % step] += bf16(a - cut_a) * bf16(b);
+      block[step + at % step] += bf16(a) * bf16(b - cut_b);
+      block[2 * step + at] = cut_a * cut_b;
+    }
+    products.insert(products.end(), block.begin(), block.end());
+  }
+  return products;
+}
+
 double split_sum(std::span<const double> products, const BoundInput& input) {
   const Accumulation& how = input.accumulation;
-  const auto parts = static_cast<size_t>(path_info(input.path).parts);
-  const auto unit = static_cast<size_t>(std::max(how.step, how.chain)) * parts;
+  const auto passes = static_cast<size_t>(path_info(input.path).passes);
+  const auto unit = static_cast<size_t>(std::max(how.step, how.chain)) * passes;
   const auto splits = static_cast<size_t>(how.splits);
   const size_t length = ((products.size() + splits - 1) / splits + unit - 1) / unit * unit;
-  const size_t chain = how.chain > 0 ? static_cast<size_t>(how.chain) * parts : products.size();
+  const size_t chain = how.chain > 0 ? static_cast<size_t>(how.chain) * passes : products.size();
   const int outer_bits = how.chain > 0 ? how.promoted_bits : how.bits;
   double total = 0;
   for (size_t first = 0; first < products.size(); first += length) {
@@ -121,7 +146,10 @@ std::vector<double> emulate(const ReferenceProblem& problem, const BoundInput& i
   std::vector<double> result;
   for (int64_t row = 0; row < problem.m; ++row) {
     for (int64_t column = 0; column < problem.n; ++column) {
-      const double sum = split_sum(products_of(problem, input, row, column), input);
+      const auto products = input.path == PathId::kTf32Bf16
+                                ? mixed_products(problem, input, row, column)
+                                : products_of(problem, input, row, column);
+      const double sum = split_sum(products, input);
       const double alpha = round_bits(input.alpha, bits, false);
       const double scaled = round_bits(static_cast<long double>(alpha) * sum, bits, false);
       result.push_back(base::round_to(input.output, scaled));
@@ -187,6 +215,7 @@ const std::vector<Case>& cases() {
       {"fp32_blocked", PathId::kFp32, k32, k32, kH, sums(24, false, 1, 256, 53)},
       {"fp32_split_k", PathId::kFp32, k32, k32, kB, sums(24, false, 1, 64, 24, 3)},
       {"3xtf32", PathId::kTf32x3, k32, k32, k32, sums(24, true, 8)},
+      {"tf32_2xbf16", PathId::kTf32Bf16, k32, k32, k32, sums(24, true, 8)},
       {"3xbf16", PathId::kBf16x3, k32, k32, k32, sums(24, false, 1, 32)},
       {"tf32", PathId::kTf32, k32, k32, k32, sums(24, true, 8)},
       {"tf32_aligned", PathId::kTf32, k32, k32, k32, aligned(sums(24, true, 8), 26)},

@@ -79,7 +79,7 @@ TEST(Path, IsFoundByItsName) {
   }
   EXPECT_EQ(find_path("fp12"), nullptr);
   EXPECT_EQ(find_path(nullptr), nullptr);
-  EXPECT_EQ(all_paths().size(), 13u);
+  EXPECT_EQ(all_paths().size(), 14u);
 }
 
 TEST(Path, RefusesStorageThatItCannotRead) {
@@ -292,7 +292,8 @@ TEST(Admit, AllowsNoRoundedOperandsUnderANativeContract) {
   const Contract contract = resolved({});
   EXPECT_EQ(why_not(contract, PathId::kFp32, 4096), "");
   EXPECT_EQ(why_not(contract, PathId::kFp64, 4096, double_sums()), "");
-  for (const PathId path : {PathId::kTf32, PathId::kTf32x3, PathId::kBf16x3, PathId::kBf16}) {
+  for (const PathId path :
+       {PathId::kTf32, PathId::kTf32x3, PathId::kTf32Bf16, PathId::kBf16x3, PathId::kBf16}) {
     EXPECT_THAT(why_not(contract, path, 4096), HasSubstr("may not be rounded"));
   }
   numerical_contract_t tf32{};

@@ -10,26 +10,30 @@
 namespace deepgemm::contract {
 namespace {
 
-constexpr std::array<Path, 13> kPaths = {{
-    {PathId::kFp64, "fp64", "FP64 products and sums", PRECISION_FP64, 1, 53},
+constexpr std::array<Path, 14> kPaths = {{
+    {PathId::kFp64, "fp64", "FP64 products and sums", PRECISION_FP64, 1, 1, 53},
     {PathId::kFp32Acc64, "fp32_acc64", "FP32 operands, FP64 products and sums", PRECISION_FP32, 1,
-     53},
-    {PathId::kFp32, "fp32", "FP32 operands, FP32 sums", PRECISION_FP32, 1, 24},
+     1, 53},
+    {PathId::kFp32, "fp32", "FP32 operands, FP32 sums", PRECISION_FP32, 1, 1, 24},
     {PathId::kTf32x3, "3xtf32", "FP32 operands split in two TF32 parts, FP32 sums", PRECISION_TF32,
-     3, 24},
+     3, 3, 24},
+    // BF16 products go through half of the steps.
+    {PathId::kTf32Bf16, "tf32_2xbf16",
+     "FP32 operands cut to TF32, products of what that loses in BF16, FP32 sums", PRECISION_TF32, 3,
+     2, 24},
     {PathId::kBf16x3, "3xbf16", "FP32 operands split in three BF16 parts, FP32 sums",
-     PRECISION_BF16, 6, 24},
-    {PathId::kTf32, "tf32", "operands rounded to TF32, FP32 sums", PRECISION_TF32, 1, 24},
-    {PathId::kFp16, "fp16", "FP16 operands, FP32 sums", PRECISION_FP16, 1, 24},
-    {PathId::kBf16, "bf16", "BF16 operands, FP32 sums", PRECISION_BF16, 1, 24},
-    {PathId::kFp8, "fp8", "FP8 operands, FP32 sums", PRECISION_FP8_E4M3, 1, 24},
-    {PathId::kInt8, "int8", "INT8 operands, exact INT32 sums", PRECISION_INT8, 1, 0},
+     PRECISION_BF16, 6, 6, 24},
+    {PathId::kTf32, "tf32", "operands rounded to TF32, FP32 sums", PRECISION_TF32, 1, 1, 24},
+    {PathId::kFp16, "fp16", "FP16 operands, FP32 sums", PRECISION_FP16, 1, 1, 24},
+    {PathId::kBf16, "bf16", "BF16 operands, FP32 sums", PRECISION_BF16, 1, 1, 24},
+    {PathId::kFp8, "fp8", "FP8 operands, FP32 sums", PRECISION_FP8_E4M3, 1, 1, 24},
+    {PathId::kInt8, "int8", "INT8 operands, exact INT32 sums", PRECISION_INT8, 1, 1, 0},
     {PathId::kW8A16, "w8a16", "8-bit weights widened, float activations, FP32 sums",
-     PRECISION_DEFAULT, 1, 24},
+     PRECISION_DEFAULT, 1, 1, 24},
     {PathId::kW4A16, "w4a16", "INT4 weights dequantised in registers, float activations, FP32 sums",
-     PRECISION_DEFAULT, 1, 24},
+     PRECISION_DEFAULT, 1, 1, 24},
     {PathId::kW4A8, "w4a8", "INT4 weights, 8-bit activations, scaled FP32 sums", PRECISION_DEFAULT,
-     1, 24},
+     1, 1, 24},
 }};
 
 constexpr unsigned bit(gemm_precision_t precision) {
@@ -51,10 +55,11 @@ struct Storage {
   unsigned b;
   const char* words;
 };
-constexpr std::array<Storage, 13> kStorage = {{
+constexpr std::array<Storage, 14> kStorage = {{
     {kDenseBits, kDenseBits, "any dense format"},
     {kDenseBits, kDenseBits, "any dense format"},
     {kDenseBits, kDenseBits, "any dense format"},
+    {kFp32Bits | kHalfBits, kFp32Bits | kHalfBits, "fp32, fp16 or bf16"},
     {kFp32Bits | kHalfBits, kFp32Bits | kHalfBits, "fp32, fp16 or bf16"},
     {kFp32Bits | kHalfBits, kFp32Bits | kHalfBits, "fp32, fp16 or bf16"},
     {kFp32Bits | kHalfBits, kFp32Bits | kHalfBits, "fp32, fp16 or bf16"},

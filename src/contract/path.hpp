@@ -15,6 +15,7 @@ enum class PathId : uint8_t {
   kFp32Acc64,  // FP32 operands, FP64 sums
   kFp32,       // FP32 operands, FP32 sums (FMA)
   kTf32x3,     // FP32 operands split in TF32 big + small: three tensor-core products
+  kTf32Bf16,   // FP32 operands cut to TF32; products of what that loses in BF16, at twice the rate
   kBf16x3,     // FP32 operands split in three BF16 parts: the six largest of nine products
   kTf32,       // operands rounded to TF32, FP32 sums
   kFp16,       // FP16 operands, FP32 sums
@@ -28,12 +29,13 @@ enum class PathId : uint8_t {
 
 struct Path {
   PathId id;
-  const char* name;         // "fp64", "fp32_acc64", "fp32", "3xtf32", "3xbf16", "tf32", "fp16", ...
-  const char* description;  // one phrase for reports
+  const char* name;               // "fp64", "fp32_acc64", "fp32", "3xtf32", "tf32_2xbf16", ...
+  const char* description;        // one phrase for reports
   gemm_precision_t multiplicand;  // what the multiplier sees; wider operands are rounded to it.
                                   // PRECISION_DEFAULT: the format that the activations (A) have
   int parts;                      // products per multiplication: 1; 3xTF32: 3; 3xBF16: 6
-  int accumulator_bits;           // significand bits of the sums: 53, 24, or 0 for exact integers
+  int passes;  // their steps of summing, and their time, in those of products of `multiplicand`
+  int accumulator_bits;  // significand bits of the sums: 53, 24, or 0 for exact integers
 };
 
 std::span<const Path> all_paths();

@@ -149,8 +149,7 @@ std::optional<Refusal> check_unconverted(const PlanContext& context, const Famil
 std::optional<Refusal> check_unit(const PlanContext& context, const Family& family, PathId path) {
   if (!uses_tensor_cores(family, path)) return std::nullopt;
   const DeviceProfile& profile = context.profile;
-  const gemm_precision_t seen =
-      contract::multiplicand_of(contract::path_info(path), context.problem.a.precision);
+  const gemm_precision_t seen = tensor_operand(path, context.problem.a.precision);
   if (tensor_rate(seen, profile.peak) <= 0) {
     return refuse(Check::kUnit, "{} has no {} for {} operands", profile.title,
                   family.backend == Backend::kCpu ? "tile units" : "tensor cores",
@@ -192,9 +191,9 @@ std::optional<Refusal> check_tiles(const PlanContext& context, const Family& fam
 
 const char* missing_path_reason(const Family& family, PathId path) {
   if (family.backend != Backend::kCpu) return "";
-  return path == PathId::kTf32 || path == PathId::kTf32x3 || path == PathId::kBf16x3
-             ? ": a CPU has no such unit, and fp32 is as fast and more exact"
-             : "";
+  const bool rounded_fp32 =
+      contract::path_info(path).multiplicand == PRECISION_TF32 || path == PathId::kBf16x3;
+  return rounded_fp32 ? ": a CPU has no such unit, and fp32 is as fast and more exact" : "";
 }
 
 }  // namespace

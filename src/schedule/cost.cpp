@@ -35,6 +35,7 @@ constexpr Efficiency kEfficiency[] = {
 // with loads, measured; on Blackwell estimated.
 constexpr double kMmaSyncOnHopper = 0.79;
 constexpr double kMmaSyncOnBlackwell = 0.45;
+constexpr double kMmaSyncFp64 = 1.06;  // FP64 reaches 0.90 of its peak with every tile; measured
 
 constexpr double kFillUs = 1.5;        // a pipeline starts and drains; measured on the H200
 constexpr double kSplitUs = 7.0;       // last block reduces the partial sums; measured on the H200
@@ -48,6 +49,7 @@ constexpr double kLoadLatencyUs = 0.8;  // what is under way arrives so late, un
 // Products of fewer warps on a unit wait for their loads; measured likewise.
 constexpr double kEnoughWarps = 8;
 constexpr double kFewWarps = 0.6;       // share of the rate that is left with hardly any
+constexpr double kAlone = 0.85;         // of blocks that load nothing ahead, with one on a unit
 constexpr double kL2OverMemory = 2.0;   // L2 bandwidth where no figure exists; as on the H200
 constexpr double kClusterSaves = 0.75;  // L2 reads left with multicast in a cluster; estimated
 // Weights dequantised per second and SM. Measured: 28672 x 4096 INT4 weights cost 15 us beside the
@@ -80,24 +82,29 @@ double core_peak(const CostInput& input, const PeakRates& peak) {
   return dot_products ? 2 * peak.fp32 : peak.fp32;
 }
 
+bool multiplies_fp64(const CostInput& input) {
+  return tensor_operand(input.path, input.a) == PRECISION_FP64;
+}
+
 double mma_sync_share(const CostInput& input, const DeviceProfile& profile) {
   const std::string_view name = input.family.name;
   if (name != "sm80") return 1;
+  if (multiplies_fp64(input)) return kMmaSyncFp64;
   if (profile.sm == 90) return kMmaSyncOnHopper;
   return profile.sm >= 100 && profile.sm < 120 ? kMmaSyncOnBlackwell : 1;
 }
 
 // Small tiles read more from shared memory per product. Tensor cores need the reuse of 128 x 256,
-// FMA that of 64 x 64; estimated.
-double tile_share(const KernelConfig& config, bool tensor) {
-  const double full_reuse = tensor ? 85 : 32;
+// FMA and FP64 products that of 64 x 64; estimated.
+double tile_share(const KernelConfig& config, bool much_reuse) {
+  const double full_reuse = much_reuse ? 85 : 32;
   const double m = config.block_m, n = config.block_n;
   return std::min(1.0, 0.4 + 0.6 * (m * n / (m + n)) / full_reuse);
 }
 
 // Shallow blocks of k wait at barriers more often; measured on the H200.
 double depth_share(const CostInput& input) {
-  if (std::string_view(input.family.name) != "sm80") return 1;
+  if (std::string_view(input.family.name) != "sm80" || multiplies_fp64(input)) return 1;
   constexpr double kDeep = 128;  // bytes of a row
   const double bytes =
       input.config.block_k * tile_element_bits(input.family, input.path, input.a) / 8.0;
@@ -107,16 +114,14 @@ double depth_share(const CostInput& input) {
 // FLOP per microsecond of the whole device.
 double compute_rate(const CostInput& input, const DeviceProfile& profile) {
   const bool tensor = uses_tensor_cores(input.family, input.path);
-  const double peak =
-      tensor ? tensor_rate(contract::multiplicand_of(contract::path_info(input.path), input.a),
-                           profile.peak)
-             : core_peak(input, profile.peak);
+  const double peak = tensor ? tensor_rate(tensor_operand(input.path, input.a), profile.peak)
+                             : core_peak(input, profile.peak);
   const std::string_view name = input.family.name;
   // w4 keeps its weights in registers.
   const bool tiles_matter = name == "simt" || (tensor && name != "skinny" && name != "w4");
   return peak * 1e6 * profile.attainable_compute * efficiency_of(input.family).compute *
          mma_sync_share(input, profile) * depth_share(input) *
-         (tiles_matter ? tile_share(input.config, tensor) : 1);
+         (tiles_matter ? tile_share(input.config, tensor && !multiplies_fp64(input)) : 1);
 }
 
 // ---- Work
@@ -142,7 +147,7 @@ Work work_of(const CostInput& input) {
   const double rows = whole ? config.block_m : m / std::max(work.row_tiles, 1.0);
   const double cols = whole ? config.block_n : n / std::max(work.col_tiles, 1.0);
   work.tile_flops = 2 * rows * cols * static_cast<double>(input.k) / splits *
-                    contract::path_info(input.path).parts;
+                    contract::path_info(input.path).passes;
   return work;
 }
 
@@ -202,7 +207,8 @@ double warps_share(const CostInput& input, double blocks) {
   const std::string_view name = input.family.name;
   if (name != "sm80" || config.warp_m <= 0 || config.warp_n <= 0) return 1;
   const double warps = blocks * (config.block_m / config.warp_m) * (config.block_n / config.warp_n);
-  return std::min(1.0, kFewWarps + (1 - kFewWarps) * warps / kEnoughWarps);
+  const double alone = input.path == PathId::kTf32Bf16 && blocks < 2 ? kAlone : 1;
+  return std::min(1.0, kFewWarps + (1 - kFewWarps) * warps / kEnoughWarps) * alone;
 }
 
 double compute_us(const CostInput& input, const DeviceProfile& profile, const Work& work,

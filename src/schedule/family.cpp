@@ -131,14 +131,19 @@ contract::Accumulation tile_sums(const KernelConfig& config, int64_t k) {
 // Tensor cores: what the profile says of them.
 contract::Accumulation tensor_sums(PathId path, const KernelConfig& config,
                                    const DeviceProfile& profile) {
-  constexpr int kFp8Step = 32;  // k of one FP8 MMA
+  constexpr int kFp8Step = 32;                             // k of one FP8 MMA
+  if (contract::path_info(path).accumulator_bits == 53) {  // as FMA; nothing is promoted
+    contract::Accumulation sum = fma_sums(path, config);
+    sum.chain = 0;
+    return sum;
+  }
   contract::Accumulation sum;
   sum.bits = profile.tensor_accumulator_bits;
   sum.truncates = profile.tensor_truncates;
   sum.aligned_bits = profile.tensor_aligned_bits;
-  sum.step = path == PathId::kTf32 || path == PathId::kTf32x3 ? profile.tf32_step
-             : path == PathId::kFp8 || path == PathId::kW4A8  ? kFp8Step
-                                                              : profile.half_step;
+  sum.step = contract::path_info(path).multiplicand == PRECISION_TF32 ? profile.tf32_step
+             : path == PathId::kFp8 || path == PathId::kW4A8          ? kFp8Step
+                                                                      : profile.half_step;
   // INT4 weights times FP8 activations run as FP8; times INT8 activations they are exact anyway.
   if (path == PathId::kFp8 || path == PathId::kW4A8) {
     sum.bits = profile.fp8_accumulator_bits;
@@ -185,6 +190,11 @@ bool uses_tensor_cores(const Family& family, PathId path) {
   const std::string_view name = family.name;
   if (name == "cpu_blocked" || name == "simt") return false;
   return path != PathId::kFp32;  // skinny multiplies FP32 with FMA
+}
+
+gemm_precision_t tensor_operand(PathId path, gemm_precision_t a) {
+  const contract::Path& info = contract::path_info(path);
+  return info.accumulator_bits == 53 ? PRECISION_FP64 : contract::multiplicand_of(info, a);
 }
 
 contract::Accumulation accumulation(const Family& family, PathId path, const KernelConfig& config,

@@ -53,6 +53,10 @@ std::span<const KernelConfig> family_configs(const Family& family);
 // Tensor cores of a GPU or tile units of a CPU. False: FMA on vector or CUDA cores.
 bool uses_tensor_cores(const Family& family, contract::PathId path);
 
+// What tensor cores multiply on this path when A is stored as `a`: its multiplicand, but FP64 where
+// sums are FP64.
+gemm_precision_t tensor_operand(contract::PathId path, gemm_precision_t a);
+
 // How the family sums K products with this path and configuration on this chip. group_size: of
 // quantised weights, 0 when there are none.
 contract::Accumulation accumulation(const Family& family, contract::PathId path,

@@ -103,6 +103,8 @@ std::span<const DeviceProfile> all_profiles() {
 
 double tensor_rate(gemm_precision_t multiplicand, const PeakRates& peak) {
   switch (multiplicand) {
+    case PRECISION_FP64:
+      return peak.fp64_tensor;
     case PRECISION_TF32:
       return peak.tf32;
     case PRECISION_FP16:

@@ -15,6 +15,7 @@ enum class Backend : uint8_t { kCpu, kCuda };
 // Dense peaks in TFLOP/s (INT8: TOP/s); 0: the chip has no unit for it.
 struct PeakRates {
   double fp64 = 0, fp32 = 0, tf32 = 0, fp16 = 0, bf16 = 0, fp8 = 0, int8 = 0;
+  double fp64_tensor = 0;  // tensor cores; `fp64` is that of FMA
 };
 
 // Rate of tensor cores or tile units for operands of this format; 0: there are none.

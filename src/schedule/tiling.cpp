@@ -170,9 +170,11 @@ int granted_units(const gemm_tiling_policy_t& policy, const DeviceProfile& profi
 }
 
 int tile_element_bits(const Family& family, contract::PathId path, gemm_precision_t a) {
-  const contract::Path& info = contract::path_info(path);
-  if (std::string_view(family.name) == "simt") return info.accumulator_bits == 53 ? 64 : 32;
-  return base::find_format(contract::multiplicand_of(info, a))->storage_bits;
+  const bool in_double = contract::path_info(path).accumulator_bits == 53;
+  if (std::string_view(family.name) == "simt") return in_double ? 64 : 32;
+  // FP32 is widened behind shared memory.
+  if (in_double && std::string_view(family.name) == "sm80" && a != PRECISION_FP64) return 32;
+  return base::find_format(tensor_operand(path, a))->storage_bits;
 }
 
 int64_t shared_bytes(const Family& family, const KernelConfig& config, int a_bits, int b_bits) {

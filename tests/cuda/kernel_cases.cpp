@@ -22,11 +22,12 @@ struct Form {
 int element_bits(PathId path) {
   switch (path) {
     case PathId::kFp64:
-    case PathId::kFp32Acc64:
       return 64;
+    case PathId::kFp32Acc64:
     case PathId::kFp32:
     case PathId::kTf32:
     case PathId::kTf32x3:
+    case PathId::kTf32Bf16:
       return 32;
     case PathId::kFp8:
     case PathId::kInt8:
@@ -64,6 +65,14 @@ constexpr Form kSm80Forms[] = {
     {PathId::kTf32, "tn", "a=fp32", false},
     {PathId::kTf32x3, "nt", "a=fp32", false},
     {PathId::kTf32x3, "nn", "a=fp32", false},
+    {PathId::kTf32Bf16, "nt", "a=fp32", false},
+    {PathId::kTf32Bf16, "tn", "a=fp32 b=bf16 bias", false},
+    {PathId::kFp64, "nt", "a=fp64", false},
+    {PathId::kFp64, "tn", "a=fp64 beta=2", false},
+    {PathId::kFp64, "tt", "a=fp64 la=blocked16 lb=blocked16", false, {8, 8, 8}},
+    {PathId::kFp32Acc64, "nt", "a=fp32", false},
+    {PathId::kFp32Acc64, "nn", "a=fp32 b=bf16 act=gelu", false},
+    {PathId::kFp64, "nn", "a=fp64 b=fp32", false},
     {PathId::kInt8, "nt", "a=int8 c=bf16 dequant=channel", false},
     {PathId::kInt8, "nn", "a=int8 dequant=group group=64", false},
     {PathId::kFp8, "nt", "a=fp8_e4m3 c=bf16 dequant=block128", false},
@@ -118,6 +127,10 @@ std::vector<KernelCase> kernel_cases() {
   add_large(PathId::kTf32, "a=fp32", {128, 128, 16, 64, 64, 16, 4, 1, 1});
   add_large(PathId::kTf32x3, "a=fp32", {128, 128, 16, 64, 64, 16, 4, 1, 1});
   add_large(PathId::kTf32x3, "a=fp32", {128, 128, 16, 64, 32, 16, 4, 1, 1});
+  add_large(PathId::kTf32Bf16, "a=fp32", {128, 128, 16, 64, 64, 16, 4, 1, 1});
+  add_large(PathId::kTf32Bf16, "a=fp32", {128, 128, 32, 64, 32, 32, 4, 1, 1});
+  add_large(PathId::kFp64, "a=fp64", {128, 128, 16, 64, 32, 16, 3, 1, 1});
+  add_large(PathId::kFp32Acc64, "a=fp32", {128, 128, 32, 64, 32, 32, 3, 1, 1});
   add_large(PathId::kInt8, "a=int8", {128, 128, 64, 64, 64, 64, 4, 1, 1});
   add_large(PathId::kInt8, "a=int8", {128, 256, 128, 64, 64, 128, 3, 1, 1});
   return cases;

@@ -2,6 +2,7 @@
 // configurations, its paths, the four operations, layouts and epilogues.
 #pragma once
 
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,8 @@ struct KernelCase {
   schedule::KernelConfig config;
   AddressAlignment alignment;
   std::string name() const;
+  // What GoogleTest shows.
+  friend void PrintTo(const KernelCase& one, std::ostream* to) { *to << one.name(); }
 };
 
 std::vector<KernelCase> kernel_cases();

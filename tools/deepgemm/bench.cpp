@@ -187,7 +187,9 @@ std::string class_of(const std::string& path) {
   if (path == "w4a16" || path == "w4a8") return "w4";
   if (path == "w8a16") return "w8";
   if (path == "fp8") return "fp8_block";
-  if (path == "fp32_acc64" || path == "3xtf32" || path == "3xbf16") return "fp32";
+  for (const char* split : {"fp32_acc64", "3xtf32", "tf32_2xbf16", "3xbf16"}) {
+    if (path == split) return "fp32";
+  }
   return path;
 }
 

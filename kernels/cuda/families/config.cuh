@@ -52,15 +52,17 @@ struct Operand {
 
 // How products are formed.
 enum class Math : unsigned char {
-  kFp64,    // FP64 FMA (CUDA cores)
-  kFp32,    // FP32 FMA
-  kInt32,   // integer multiply-add
-  kFp16,    // tensor cores, FP32 sums
-  kBf16,    // likewise
-  kTf32,    // likewise; FP32 operands are rounded
-  kTf32x3,  // likewise; FP32 operands are split in two parts, three products
-  kFp8,     // likewise
-  kInt8,    // tensor cores, INT32 sums
+  kFp64,       // FP64 FMA, on CUDA cores (simt) or tensor cores (sm80)
+  kFp32Acc64,  // the same of FP32 operands, widened in registers (sm80)
+  kFp32,       // FP32 FMA
+  kInt32,      // integer multiply-add
+  kFp16,       // tensor cores, FP32 sums
+  kBf16,       // likewise
+  kTf32,       // likewise; FP32 operands are rounded
+  kTf32x3,     // likewise; FP32 operands are split in two parts, three products
+  kTf32Bf16,   // likewise; the two products with small parts are of BF16
+  kFp8,        // likewise
+  kInt8,       // tensor cores, INT32 sums
 };
 
 enum class Activation : unsigned char { kNone, kRelu, kGelu, kGeluTanh, kSilu, kSwiglu };
@@ -107,7 +109,8 @@ constexpr i32 larger(i32 a, i32 b) { return a > b ? a : b; }
 constexpr bool is_integer(Math math) { return math == Math::kInt32 || math == Math::kInt8; }
 
 // Bytes of a sum, and of a total (memory/totals.cuh).
-constexpr i32 sum_bytes(const Config& c) { return c.math == Math::kFp64 ? 8 : 4; }
+constexpr bool sums_in_double(Math math) { return math == Math::kFp64 || math == Math::kFp32Acc64; }
+constexpr i32 sum_bytes(const Config& c) { return sums_in_double(c.math) ? 8 : 4; }
 constexpr bool wide_totals(const Config& c) {
   return c.promote > 0 && (c.math == Math::kFp64 || (is_integer(c.math) && !c.scaled));
 }
@@ -136,8 +139,12 @@ constexpr i32 simt_shared_bytes(const Config& c) {
 // sm80: bytes of an element as the multiplier takes it, and values of k in one multiplication.
 constexpr i32 multiplicand_bytes(Math math) {
   switch (math) {
+    case Math::kFp64:
+      return 8;
+    case Math::kFp32Acc64:
     case Math::kTf32:
     case Math::kTf32x3:
+    case Math::kTf32Bf16:
       return 4;
     case Math::kFp16:
     case Math::kBf16:
@@ -167,9 +174,13 @@ constexpr bool needs_conversion(Math math, Format format) {
       return format != Format::kFp16;
     case Math::kBf16:
       return format != Format::kBf16;
+    case Math::kFp32Acc64:
     case Math::kTf32:
     case Math::kTf32x3:
+    case Math::kTf32Bf16:
       return format != Format::kFp32;
+    case Math::kFp64:
+      return format != Format::kFp64;
     default:
       return false;
   }

@@ -13,6 +13,7 @@
 #include "memory/tile.cuh"
 #include "memory/totals.cuh"
 #include "mma/fragments.cuh"
+#include "mma/products.cuh"
 #include "pipeline/ring.cuh"
 #include "ptx/ptx.cuh"
 #include "schedule/tiles.cuh"
@@ -80,13 +81,8 @@ struct Sm80 {
   // many copies, or more than products and sums take them.
   static constexpr bool kLoadsFirst = C.a.whole && C.b.whole && kSteps > 1 && C.promote == 0 &&
                                       C.math != Math::kTf32x3&& TileA::kCount + TileB::kCount <= 12;
-  static constexpr ptx::Multiplicand kA = multiplicand(C.math, C.a.format);
-  static constexpr ptx::Multiplicand kB = multiplicand(C.math, C.b.format);
-
-  struct Fragments {
-    u32 a[kTilesM][4];
-    u32 b[kTilesN / 2][4];
-  };
+  using Step = Fragments<kTilesM, kTilesN>;
+  using Products = kernel::Products<C, Sum, kTilesM, kTilesN>;
 
   const GemmArguments& arguments;
   u32 shared;
@@ -107,48 +103,13 @@ struct Sm80 {
   PTX_FN static i32 lane_row() { return static_cast<i32>(ptx::lane()) >> 2; }
   PTX_FN static i32 lane_column() { return (static_cast<i32>(ptx::lane()) & 3) * 2; }
 
-  PTX_FN void load_fragments(u32 stage, i32 step, Fragments& to) const {
+  PTX_FN void load_fragments(u32 stage, i32 step, Step& to) const {
     PTX_UNROLL for (i32 i = 0; i < kTilesM; ++i) {
       load_fragment<TileA, Shape::kBytes, true>(stage, warp_row, i * 16, step, to.a[i]);
     }
     PTX_UNROLL for (i32 j = 0; j < kTilesN / 2; ++j) {
       load_fragment<TileB, Shape::kBytes, false>(stage + TileA::kTileBytes, warp_column, j * 16,
                                                  step, to.b[j]);
-    }
-  }
-
-  PTX_FN static void multiply_tiles(const u32 (&a)[kTilesM][4], u32 b0, u32 b1, i32 column,
-                                    Sum (&sums)[kQuads][4]) {
-    PTX_UNROLL for (i32 i = 0; i < kTilesM; ++i) {
-      ptx::multiply<kA, kB>(sums[i * kTilesN + column], a[i], b0, b1);
-    }
-  }
-
-  PTX_FN static void multiply_step(Fragments& from, Sum (&sums)[kQuads][4]) {
-    if constexpr (C.math == Math::kTf32x3) {
-      u32 small_a[kTilesM][4];
-      PTX_UNROLL for (i32 i = 0; i < kTilesM; ++i) {
-        PTX_UNROLL for (i32 e = 0; e < 4; ++e) {
-          split_tf32(from.a[i][e], from.a[i][e], small_a[i][e]);
-        }
-      }
-      PTX_UNROLL for (i32 j = 0; j < kTilesN; ++j) {
-        u32 big[2], small[2];
-        PTX_UNROLL for (i32 e = 0; e < 2; ++e) {
-          split_tf32(from.b[j / 2][j % 2 * 2 + e], big[e], small[e]);
-        }
-        multiply_tiles(small_a, big[0], big[1], j, sums);
-        multiply_tiles(from.a, small[0], small[1], j, sums);
-        multiply_tiles(from.a, big[0], big[1], j, sums);
-      }
-    } else {
-      if constexpr (C.math == Math::kTf32) {
-        PTX_UNROLL for (i32 i = 0; i < kTilesM; ++i) round_tf32(from.a[i]);
-        PTX_UNROLL for (i32 j = 0; j < kTilesN / 2; ++j) round_tf32(from.b[j]);
-      }
-      PTX_UNROLL for (i32 j = 0; j < kTilesN; ++j) {
-        multiply_tiles(from.a, from.b[j / 2][j % 2 * 2], from.b[j / 2][j % 2 * 2 + 1], j, sums);
-      }
     }
   }
 
@@ -213,7 +174,18 @@ struct Sm80 {
     };
     Ring<C.stages, Shape::kStageBytes, decltype(fill)> ring{shared, fill};
     ring.start();
-    Fragments fragments[2];
+    if constexpr (C.math == Math::kTf32Bf16) {
+      multiply_pairs_of_steps(ring, range, sums);
+    } else {
+      multiply_steps(ring, tile, range, sums, totals);
+    }
+    ring.stop();
+  }
+
+  template <class Ring>
+  PTX_FN void multiply_steps(Ring& ring, const Tile& tile, const KRange& range,
+                             Sum (&sums)[kQuads][4], Total (&totals)[kQuads][4]) const {
+    Step fragments[2];
     load_fragments(ring.stage(), 0, fragments[0]);
     PTX_ROLLED for (i32 block = range.first; block < range.last; ++block) {
       const bool last = block + 1 == range.last;
@@ -221,17 +193,33 @@ struct Sm80 {
       PTX_UNROLL for (i32 step = 0; step + 1 < kSteps; ++step) {
         load_fragments(ring.stage(), step + 1, fragments[(step + 1) % 2]);
         if (kLoadsFirst && step == 0) ring.refill();
-        multiply_step(fragments[step % 2], sums);
+        Products::add_step(fragments[step % 2], sums);
         promote_if_due(tile, block, step, last, sums, totals);
       }
       ring.wait();
-      Fragments& next = fragments[kSteps % 2];
+      Step& next = fragments[kSteps % 2];
       load_fragments(ring.stage(), 0, next);
-      multiply_step(fragments[(kSteps - 1) % 2], sums);
+      Products::add_step(fragments[(kSteps - 1) % 2], sums);
       promote_if_due(tile, block, kSteps - 1, last, sums, totals);
       if constexpr (kSteps % 2 != 0) fragments[0] = next;
     }
-    ring.stop();
+  }
+
+  // There are no registers to load ahead: other warps multiply meanwhile.
+  template <class Ring>
+  PTX_FN void multiply_pairs_of_steps(Ring& ring, const KRange& range,
+                                      Sum (&sums)[kQuads][4]) const {
+    static_assert(kSteps % 2 == 0 && C.promote == 0);
+    PTX_ROLLED for (i32 block = range.first; block < range.last; ++block) {
+      ring.refill();
+      PTX_UNROLL for (i32 step = 0; step < kSteps; step += 2) {
+        Step fragments[2];
+        load_fragments(ring.stage(), step, fragments[0]);
+        load_fragments(ring.stage(), step + 1, fragments[1]);
+        Products::add_tf32_bf16(fragments, sums);
+      }
+      ring.wait();
+    }
   }
 
   PTX_FN void finish(const Tile& tile, const Total (&totals)[kQuads][4]) const {

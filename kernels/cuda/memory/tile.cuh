@@ -34,6 +34,8 @@ struct OperandTile {
   PTX_FN static i32 swizzle(i32 line) {
     constexpr i32 kShort = smaller(kLineChunks, 8);
     if constexpr (kAcross && kBytes == 4) return (line & 3) * 2 & (kShort - 1);
+    // FP64 is read in pairs of chunks.
+    if constexpr (kBytes == 8) return line / (8 / kShort) * 2 & (kShort - 1);
     return line / (8 / kShort) & (kShort - 1);
   }
   // Chunk `chunk` ^ `flip` of line `line` + `after`: `after` is a multiple of the swizzle's period,
@@ -169,7 +171,11 @@ struct OperandTile {
   template <class Convert>
   PTX_FN static void gather(u32 to, const Panel& panel, i32 row, i32 k, Convert convert) {
     ptx::Words<kChunk> words = {};
-    if constexpr (kConvert) {
+    if constexpr (kConvert && kBytes == 8) {
+      double values[kEach];
+      load_run<kOperand, false>(panel, row, k, values);
+      words = pack<kEach>(values);
+    } else if constexpr (kConvert) {
       float values[kEach];
       load_run<kOperand, false>(panel, row, k, values);
       PTX_UNROLL for (i32 i = 0; i < kEach; ++i) {
@@ -179,8 +185,10 @@ struct OperandTile {
       const i32 count = row < panel.rows ? panel.k - k : 0;
       PTX_UNROLL for (i32 i = 0; i < kEach; ++i) {
         const void* from = element_at<kOperand>(panel, row, k + i);
-        words.word[i * kBytes / 4] |= ptx::load_global_if<kBytes>(from, i < count).word[0]
-                                      << (i * kBytes % 4 * 8);
+        const ptx::Words<kBytes> value = ptx::load_global_if<kBytes>(from, i < count);
+        PTX_UNROLL for (i32 w = 0; w < (kBytes + 3) / 4; ++w) {
+          words.word[i * kBytes / 4 + w] |= value.word[w] << (i * kBytes % 4 * 8);
+        }
       }
     }
     ptx::store_shared(to, words);

@@ -10,6 +10,9 @@ PTX_FN u32 bits_of(float value) { return __float_as_uint(value); }
 PTX_FN float float_of(u32 bits) { return __uint_as_float(bits); }
 PTX_FN u64 bits_of(double value) { return static_cast<u64>(__double_as_longlong(value)); }
 PTX_FN double double_of(u64 bits) { return __longlong_as_double(static_cast<i64>(bits)); }
+PTX_FN double double_of(u32 high, u32 low) {
+  return __hiloint2double(static_cast<i32>(high), static_cast<i32>(low));
+}
 
 PTX_FN float fp16_to_float(u32 bits) {
   float value;
@@ -42,6 +45,16 @@ PTX_FN u32 float_to_bf16(float value) {
   const u32 bits = bits_of(value);
   if ((bits & 0x7FFFFFFF) > 0x7F800000) return 0x7FFF;
   return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
+}
+
+// Side by side, `first` in the low half.
+PTX_FN u32 floats_to_bf16(float first, float second) {
+  if constexpr (kArch >= 80) {
+    u32 bits;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(second), "f"(first));
+    return bits;
+  }
+  return float_to_bf16(first) | float_to_bf16(second) << 16;
 }
 
 namespace detail {

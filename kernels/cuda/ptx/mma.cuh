@@ -6,6 +6,7 @@
 //   d[0], d[1]: row g, columns 2t, 2t+1;  d[2], d[3]: row g + 8
 #pragma once
 
+#include "ptx/convert.cuh"
 #include "ptx/types.cuh"
 
 namespace deepgemm::ptx {
@@ -28,7 +29,7 @@ PTX_FN void load_matrices_transposed(u32 (&to)[4], u32 address) {
 }
 
 // What the multiplier sees.
-enum class Multiplicand : u8 { kFp16, kBf16, kTf32, kInt8, kE4m3, kE5m2 };
+enum class Multiplicand : u8 { kFp64, kFp32, kFp16, kBf16, kTf32, kInt8, kE4m3, kE5m2 };
 
 #define PTX_MMA_32_BYTES(shape, types, constraint)                                 \
   asm volatile("mma.sync.aligned." shape ".row.col." types                         \
@@ -72,6 +73,47 @@ template <Multiplicand kA, Multiplicand kB>
 PTX_FN void multiply(i32 (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   static_assert(kA == Multiplicand::kInt8 && kB == Multiplicand::kInt8);
   PTX_MMA_32_BYTES("m16n8k32", "s32.s8.s8.s32", "r");
+}
+
+// FP64 sums, each product fused with its addition.
+PTX_FN void multiply_doubles(double (&d)[4], double upper, double lower, double b) {
+  if constexpr (kArch >= 90) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
+        "{%0, %1, %2, %3};"
+        : "+d"(d[0]), "+d"(d[1]), "+d"(d[2]), "+d"(d[3])
+        : "d"(upper), "d"(lower), "d"(b));
+  } else {
+    asm volatile(
+        "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%4}, {%6}, {%0, %1};"
+        "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%2, %3}, {%5}, {%6}, {%2, %3};"
+        : "+d"(d[0]), "+d"(d[1]), "+d"(d[2]), "+d"(d[3])
+        : "d"(upper), "d"(lower), "d"(b));
+  }
+}
+
+// FP64: k = 4; a[0], a[1] are the halves of the value of row g, a[2], a[3] of row g + 8; b0, b1 of
+// that of b. FP32, widened: k = 8, as for TF32.
+template <Multiplicand kA, Multiplicand kB>
+PTX_FN void multiply(double (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  if constexpr (kA == Multiplicand::kFp64) {
+    static_assert(kB == Multiplicand::kFp64);
+    multiply_doubles(d, double_of(a[1], a[0]), double_of(a[3], a[2]), double_of(b1, b0));
+  } else {
+    static_assert(kA == Multiplicand::kFp32 && kB == Multiplicand::kFp32);
+    const auto wide = [](u32 bits) { return static_cast<double>(float_of(bits)); };
+    if constexpr (kArch >= 90) {
+      asm volatile(
+          "mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, "
+          "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+          : "+d"(d[0]), "+d"(d[1]), "+d"(d[2]), "+d"(d[3])
+          : "d"(wide(a[0])), "d"(wide(a[1])), "d"(wide(a[2])), "d"(wide(a[3])), "d"(wide(b0)),
+            "d"(wide(b1)));
+    } else {
+      multiply_doubles(d, wide(a[0]), wide(a[1]), wide(b0));
+      multiply_doubles(d, wide(a[2]), wide(a[3]), wide(b1));
+    }
+  }
 }
 
 #undef PTX_MMA_32_BYTES

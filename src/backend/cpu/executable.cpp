@@ -62,6 +62,7 @@ base::Result<Multiplicand> multiplicand_of(PathId path, gemm_precision_t a) {
       return a == PRECISION_INT8 ? Multiplicand::kDouble : Multiplicand::kFloat;
     case PathId::kTf32:
     case PathId::kTf32x3:
+    case PathId::kTf32Bf16:
     case PathId::kBf16x3:
       break;
   }

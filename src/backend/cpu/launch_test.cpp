@@ -369,7 +369,7 @@ TEST(Launch, RefusesWhatThisBackendDoesNotExecute) {
     EXPECT_EQ(made.error().code, DEEPGEMM_ERROR_UNSUPPORTED);
     EXPECT_THAT(made.error().message, testing::HasSubstr(words));
   };
-  for (const PathId path : {PathId::kTf32, PathId::kTf32x3, PathId::kBf16x3}) {
+  for (const PathId path : {PathId::kTf32, PathId::kTf32x3, PathId::kTf32Bf16, PathId::kBf16x3}) {
     Case c;
     c.path = path;
     refusal(c, "tensor cores");

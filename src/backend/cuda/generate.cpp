@@ -81,12 +81,18 @@ struct TensorMath {
   Math math;
   int sm;
 };
-base::Result<TensorMath> tensor_math(PathId path, Format a) {
+base::Result<TensorMath> tensor_math(PathId path, Format a, Format b) {
   switch (path) {
     case PathId::kTf32:
       return TensorMath{Math::kTf32, 80};
     case PathId::kTf32x3:
       return TensorMath{Math::kTf32x3, 80};
+    case PathId::kTf32Bf16:
+      return TensorMath{Math::kTf32Bf16, 80};
+    case PathId::kFp64:
+    case PathId::kFp32Acc64:
+      return TensorMath{a == Format::kFp64 || b == Format::kFp64 ? Math::kFp64 : Math::kFp32Acc64,
+                        80};
     case PathId::kFp16:
       return TensorMath{Math::kFp16, 75};
     case PathId::kBf16:
@@ -121,7 +127,7 @@ base::Result<Math> math_of(const KernelRequest& request, Format a, Format b) {
   if (!has_kernels(request.family)) {
     return unsupported("there are no kernels of the family {} yet", request.family);
   }
-  DEEPGEMM_TRY_ASSIGN(tensor, tensor_math(request.path, a));
+  DEEPGEMM_TRY_ASSIGN(tensor, tensor_math(request.path, a, b));
   if (sm_of(request.arch) < tensor.sm) {
     return unsupported("{} has no tensor cores for the path {}: sm_{} is the first", request.arch,
                        contract::path_info(request.path).name, tensor.sm);
@@ -293,8 +299,9 @@ constexpr const char* kFormatNames[] = {"kFp64", "kFp32", "kFp16", "kBf16",
                                         "kE4m3", "kE5m2", "kInt8"};
 constexpr const char* kAccessNames[] = {"kAlongK", "kAlongRows", "kStrided", "kBlocked",
                                         "kBlockedAcross"};
-constexpr const char* kMathNames[] = {"kFp64", "kFp32",   "kInt32", "kFp16", "kBf16",
-                                      "kTf32", "kTf32x3", "kFp8",   "kInt8"};
+constexpr const char* kMathNames[] = {"kFp64",     "kFp32Acc64", "kFp32", "kInt32",
+                                      "kFp16",     "kBf16",      "kTf32", "kTf32x3",
+                                      "kTf32Bf16", "kFp8",       "kInt8"};
 constexpr const char* kActivationNames[] = {"kNone",     "kRelu", "kGelu",
                                             "kGeluTanh", "kSilu", "kSwiglu"};
 
@@ -377,8 +384,8 @@ base::Result<KernelSpec> kernel_spec(const intent::Problem& problem, const Kerne
     config.fixed_k = static_cast<int>(problem.k);
   }
   if (request.family == "skinny") {
-    if (config.math == Math::kTf32 || config.math == Math::kTf32x3) {
-      return unsupported("skinny has no kernel of FP32 operands");
+    if (kernel::multiplicand_bytes(config.math) > 2) {
+      return unsupported("skinny has no kernel of FP32 and FP64 operands");
     }
     config.warps_k = tiling.block_k / std::max(tiling.warp_k, 1);
     DEEPGEMM_TRY(check_skinny_tiling(tiling, config));

@@ -66,7 +66,7 @@ DeviceProfile scaled(const DeviceProfile& base, const DeviceFacts& facts) {
   for (double schedule::PeakRates::*rate :
        {&schedule::PeakRates::fp64, &schedule::PeakRates::fp32, &schedule::PeakRates::tf32,
         &schedule::PeakRates::fp16, &schedule::PeakRates::bf16, &schedule::PeakRates::fp8,
-        &schedule::PeakRates::int8}) {
+        &schedule::PeakRates::int8, &schedule::PeakRates::fp64_tensor}) {
     profile.peak.*rate *= size;
   }
   if (const double gbs = bus_gbs(facts); gbs > 0) profile.bandwidth_gbs = gbs;

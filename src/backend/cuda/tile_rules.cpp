@@ -76,7 +76,7 @@ base::Result<void> check_sm80_tiling(const schedule::KernelConfig& tiling, const
   if (config.warp_m % 16 != 0 || config.warp_n % 16 != 0) {
     return refuse("warps of {}x{}: sm80 takes multiples of 16", config.warp_m, config.warp_n);
   }
-  const int step = kernel::sm80_step_k(config.math);
+  const int step = kernel::sm80_step_k(config.math) * (config.math == Math::kTf32Bf16 ? 2 : 1);
   if (!is_power_of_two(config.block_k) || config.block_k % step != 0) {
     return refuse("block_k is {}: sm80 takes powers of two from {} on for this format",
                   config.block_k, step);
@@ -86,11 +86,12 @@ base::Result<void> check_sm80_tiling(const schedule::KernelConfig& tiling, const
   }
   if (config.stages < 2) return refuse("stages is {}: sm80 takes 2 and more", config.stages);
   constexpr int kMost = 64 * 32;
-  if (config.math == Math::kTf32x3 && sm < 90 && config.warp_m * config.warp_n > kMost) {
-    return refuse(
-        "warps of {}x{} need too many registers for both parts of FP32 values: at most {} "
-        "elements",
-        config.warp_m, config.warp_n, kMost);
+  const bool split = config.math == Math::kTf32x3 || config.math == Math::kTf32Bf16;
+  const bool wide = kernel::sums_in_double(config.math) || (split && sm < 90);
+  if (wide && config.warp_m * config.warp_n > kMost) {
+    return refuse("warps of {}x{} need too many registers for {}: at most {} elements",
+                  config.warp_m, config.warp_n, split ? "both parts of FP32 values" : "FP64 sums",
+                  kMost);
   }
   if (config.promote == 0) return {};
   const bool divides = config.promote % config.block_k == 0 || config.block_k % config.promote == 0;
