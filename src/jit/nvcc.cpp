@@ -15,7 +15,10 @@ constexpr int kOldestMajor = 12;
 constexpr const char* kSetting = "DEEPGEMM_NVCC_PATH or deepgemm_set_nvcc_path";
 constexpr int64_t kMemory = int64_t{3} << 30;
 
-constexpr const char* kCommonOptions[] = {"--cubin", "-O3", "-std=c++20", "-I."};
+// nvcc takes functions without a mark for host functions, and has no option to take them for device
+// functions as NVRTC does: those that kernels call are constexpr.
+constexpr const char* kCommonOptions[] = {"--cubin", "-O3", "-std=c++20",
+                                          "--expt-relaxed-constexpr", "-I."};
 
 // From "... release 13.0, V13.0.88"; 0 when the text is not nvcc's.
 int major_version(const std::string& text) {

@@ -13,6 +13,7 @@
 #include <set>
 #include <thread>
 
+#include "jit/nvcc.hpp"
 #include "jit/nvrtc.hpp"
 #include "kernel_cases.hpp"
 
@@ -148,6 +149,22 @@ INSTANTIATE_TEST_SUITE_P(Architectures, CompileKernels,
                          testing::Values("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90a",
                                          "sm_100a", "sm_120a"),
                          [](const auto& test) { return std::string(test.param); });
+
+// The alternative for machines with a toolkit but without NVRTC: one kernel of each family.
+TEST(Nvcc, CompilesKernelsToo) {
+  const auto search = jit::find_nvcc(jit::compiler_settings_from_environment(""));
+  if (search.compilers.empty()) GTEST_SKIP() << search.notes.at(0);
+  std::set<std::string> families;
+  for (const KernelCase& one : kernel_cases()) {
+    if (!families.insert(one.family).second) continue;
+    const auto spec = spec_of(one, problem_of(one, 4096, 4096, 4096), "sm_80");
+    ASSERT_TRUE(spec.ok()) << spec.error().message;
+    Compiled result;
+    compile(*search.compilers[0], kernel_source(*spec), result);
+    EXPECT_EQ(result.failure, "") << one.name();
+    EXPECT_EQ(result.spilled_bytes, 0) << one.name();
+  }
+}
 
 // Volta is served by NVRTC 12 only, and by simt only.
 TEST(KernelSpecs, EveryFamilyHasKernelsOnEveryArchitectureItNames) {
