@@ -87,8 +87,16 @@ function(deepgemm_test target)
   endif()
   gtest_discover_tests(${target}
     DISCOVERY_MODE PRE_TEST NO_PRETTY_TYPES NO_PRETTY_VALUES
-    PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 600
-               ENVIRONMENT "${environment}")
+    TEST_LIST ${target}_names
+    PROPERTIES TIMEOUT 600)
+  # gtest_discover_tests would take each item of a list but the first for a property.
+  set(settings "${CMAKE_CURRENT_BINARY_DIR}/${target}_environment.cmake")
+  file(WRITE "${settings}" "foreach(test IN LISTS ${target}_names)
+  set_tests_properties(\"\${test}\" PROPERTIES
+    LABELS \"${arg_LABELS}\" ENVIRONMENT \"${environment}\")
+endforeach()
+")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${settings}")
 endfunction()
 
 # deepgemm_module_test(<name> [SOURCES <file>...]): the unit tests of a module, which lie beside its

@@ -105,7 +105,11 @@ DEEPGEMM_API deepgemm_status_t deepgemm_destroy_plan(gemm_plan_t *plan);
  * reach); UNSUPPORTED for a plan made for a device that this process does not run on; NOT_PREPARED
  * when the stream is captured into a graph and a kernel or workspace is missing: the capture is
  * then intact, and launching once before, deepgemm_prepare or args->workspace helps; DEVICE for a
- * fault of the device, also of earlier work. */
+ * fault of the device, also of earlier work.
+ *
+ * With REPRODUCIBILITY_NONE a GPU's load is looked at after every 100 launches of a plan, in the
+ * background; where other programs leave so little that another kernel is predicted to be a tenth
+ * faster, later launches use that one. It keeps the plan's error bound, layouts and workspace. */
 DEEPGEMM_API deepgemm_status_t deepgemm_launch_plan(const gemm_plan_t *plan, const void *A,
                                                     const void *B, void *C);
 

@@ -108,8 +108,9 @@ typedef enum gemm_dequant_strategy_t {
   DEQUANT_STRATEGY_BLOCK_128 = 5
 } gemm_dequant_strategy_t;
 
-/* NONE: whatever is fastest. RUN_TO_RUN: the same call gives the same bits. BATCH_INVARIANT:
- * besides, the bits of a row of C do not depend on M or on the other rows. */
+/* NONE: whatever is fastest; a GPU's plan may change its kernel with the load. RUN_TO_RUN: the same
+ * call gives the same bits. BATCH_INVARIANT: besides, the bits of a row of C do not depend on M or
+ * on the other rows. */
 typedef enum gemm_reproducibility_t {
   REPRODUCIBILITY_NONE = 0,
   REPRODUCIBILITY_RUN_TO_RUN = 1,
@@ -301,7 +302,7 @@ typedef struct gemm_launch_args_t {
   int64_t reserved[4];
 } gemm_launch_args_t;
 
-/* What a plan decided. Strings live as long as the library. */
+/* What a plan decided, now: see deepgemm_launch_plan. Strings live as long as the library. */
 typedef struct deepgemm_plan_info_t {
   const char *device; /* profile name */
   const char *path;   /* arithmetic, e.g. "fp32" */

@@ -5,7 +5,7 @@
 #include "deepgemm/deepgemm.h"
 #include "runtime/context.hpp"
 #include "runtime/launch.hpp"
-#include "runtime/plan.hpp"
+#include "runtime/plan_handle.hpp"
 #include "runtime/prepare.hpp"
 #include "runtime/report.hpp"
 #include "runtime/verify.hpp"
@@ -53,7 +53,7 @@ deepgemm_status_t deepgemm_launch_plan_args(const gemm_plan_t* plan,
   return guard([&]() -> Result {
     DEEPGEMM_TRY_ASSIGN(handle, runtime::find_plan(plan));
     DEEPGEMM_TRY(require(args, "args"));
-    return runtime::launch(*handle->data, *args, plan->stream);
+    return runtime::launch(*handle, *args, plan->stream);
   });
 }
 
@@ -61,7 +61,7 @@ deepgemm_status_t deepgemm_get_plan_info(const gemm_plan_t* plan, deepgemm_plan_
   return guard([&]() -> Result {
     DEEPGEMM_TRY_ASSIGN(handle, runtime::find_plan(plan));
     DEEPGEMM_TRY(require(info, "info"));
-    *info = runtime::plan_info(*handle->data);
+    *info = runtime::plan_info(handle->data());
     return {};
   });
 }

@@ -3,7 +3,7 @@
 #include "deepgemm/deepgemm.h"
 #include "runtime/layouts.hpp"
 #include "runtime/packed_weights.hpp"
-#include "runtime/plan.hpp"
+#include "runtime/plan_handle.hpp"
 
 using deepgemm::api::guard;
 using deepgemm::api::require;
@@ -25,7 +25,7 @@ deepgemm_status_t deepgemm_pack_weights(deepgemm_packed_weights_t** packed, cons
     *packed = nullptr;
     DEEPGEMM_TRY_ASSIGN(handle, runtime::find_plan(plan));
     DEEPGEMM_TRY(check_tensors(tensors));
-    DEEPGEMM_TRY_ASSIGN(weights, runtime::pack_weights(*handle->data, *tensors));
+    DEEPGEMM_TRY_ASSIGN(weights, runtime::pack_weights(handle->data(), *tensors));
     *packed = weights;
     return {};
   });

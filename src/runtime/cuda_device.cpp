@@ -4,10 +4,12 @@
 #include <utility>
 
 #include "backend/cuda/executable.hpp"
+#include "backend/cuda/nvml_sampler.hpp"
 #include "backend/cuda/profile.hpp"
 #include "backend/cuda/stream.hpp"
 #include "backend/cuda/stream_workspace.hpp"
 #include "runtime/cuda_memory.hpp"
+#include "runtime/device_load.hpp"
 
 namespace deepgemm::runtime {
 namespace {
@@ -43,6 +45,9 @@ class CudaExecutable final : public Executable {
     return cuda::synchronize(gpu_, stream_of(stream));
   }
   bool is_current() const override { return executable_->is_current(); }
+  bool is_captured(deepgemm_stream_t stream) const override {
+    return executable_->is_captured(stream_of(stream));
+  }
   base::Result<void> prepare_all() const override { return executable_->prepare_all(); }
 
  private:
@@ -84,6 +89,9 @@ class CudaDevice final : public Device {
     return std::shared_ptr<const Executable>(
         std::make_shared<CudaExecutable>(gpu_, std::move(executable)));
   }
+  bool tells_load() const override { return cuda::process_nvml() != nullptr; }
+  std::optional<schedule::DeviceState> state() const override;
+  void add_work(double us) const override { own_work_.add(us); }
   base::Result<void*> allocate(size_t bytes, std::string_view purpose) const override {
     return memory_.allocate(bytes, purpose);
   }
@@ -100,7 +108,23 @@ class CudaDevice final : public Device {
   cuda::Device& gpu_;
   mutable cuda::StreamWorkspaces workspaces_;
   mutable CudaMemory memory_;
+  mutable OwnWork own_work_{OwnWork::Clock::now()};
 };
+
+// Memory traffic is taken to be shared as the time of kernels is.
+std::optional<schedule::DeviceState> CudaDevice::state() const {
+  constexpr std::chrono::milliseconds kPatience{100};
+  const auto own = own_work_.share(OwnWork::Clock::now());
+  const cuda::Telemetry now = cuda::process_sampler().fresh(gpu_.facts().uuid, kPatience);
+  const auto& busy = now[cuda::Metric::kSmLoad].value;
+  if (!own || !busy) return std::nullopt;
+  schedule::DeviceState state;
+  state.load = load_of_others(*busy, *own);
+  const double traffic = now[cuda::Metric::kMemoryLoad].value.value_or(0);
+  state.bandwidth_load = *busy > 0 ? traffic * state.load / *busy : 0;
+  state.free_memory_bytes = now[cuda::Metric::kFreeMemory].value.value_or(0);
+  return state;
+}
 
 }  // namespace
 

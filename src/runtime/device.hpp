@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,6 +37,8 @@ class Executable {
   virtual base::Result<void> synchronize(deepgemm_stream_t stream) const = 0;
   // False when what it holds has gone, as after a reset of the device: the plan is made anew.
   virtual bool is_current() const { return true; }
+  // Is work on the stream recorded into a graph?
+  virtual bool is_captured(deepgemm_stream_t) const { return false; }
   // Compiles what only unusual operands need.
   virtual base::Result<void> prepare_all() const { return {}; }
 };
@@ -53,6 +56,13 @@ class Device {
   virtual bool launchable() const { return false; }
   // The host reads and writes its memory.
   virtual bool shares_host_memory() const { return true; }
+
+  // Does state() ever know anything?
+  virtual bool tells_load() const { return false; }
+  // What other programs leave of the device; nothing: unknown. May wait for a measurement.
+  virtual std::optional<schedule::DeviceState> state() const { return std::nullopt; }
+  // Of this process's own launches, so that state() does not take them for others'.
+  virtual void add_work(double) const {}
 
   // What the planner asks of the backend's kernels: for operands at aligned addresses, or at any.
   schedule::KernelCheck kernel_check(bool any_address) const;

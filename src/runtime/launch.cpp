@@ -10,6 +10,7 @@
 #include "intent/problem.hpp"
 #include "runtime/memory_range.hpp"
 #include "runtime/packed_weights.hpp"
+#include "runtime/reevaluation.hpp"
 
 namespace deepgemm::runtime {
 namespace {
@@ -288,6 +289,13 @@ base::Result<Operands> check_operands(const PlanData& plan, const gemm_launch_ar
   DEEPGEMM_TRY(check_workspace(plan, args));
   DEEPGEMM_TRY(check_overlap(plan, args, operands));
   return operands;
+}
+
+base::Result<void> launch(deepgemm_plan& plan, const gemm_launch_args_t& args,
+                          deepgemm_stream_t stream) {
+  DEEPGEMM_TRY(launch(plan.data(), args, stream));
+  note_launch(plan.slot, args.stream != nullptr ? args.stream : stream);
+  return {};
 }
 
 base::Result<void> launch(const PlanData& plan, const gemm_launch_args_t& args,

@@ -4,6 +4,7 @@
 #include "base/result.hpp"
 #include "deepgemm/types.h"
 #include "runtime/plan.hpp"
+#include "runtime/plan_handle.hpp"
 
 namespace deepgemm::runtime {
 
@@ -12,6 +13,10 @@ namespace deepgemm::runtime {
 // and `stream` is not looked at; on a GPU it is enqueued there. Never allocates. Any number of
 // threads may launch one plan; on the CPU they take turns unless they bring workspaces.
 base::Result<void> launch(const PlanData& plan, const gemm_launch_args_t& args,
+                          deepgemm_stream_t stream);
+
+// The same of the plan that the handle holds now; counts the launch.
+base::Result<void> launch(deepgemm_plan& plan, const gemm_launch_args_t& args,
                           deepgemm_stream_t stream);
 
 // The checks of launch alone; what the backend is given.

@@ -9,17 +9,10 @@
 #include "contract/path.hpp"
 #include "layout/matrix_layout.hpp"
 #include "runtime/context.hpp"
-#include "runtime/handle_registry.hpp"
-#include "runtime/immortal.hpp"
 #include "runtime/plan_cache.hpp"
 
 namespace deepgemm::runtime {
 namespace {
-
-HandleRegistry& live_plans() {
-  static Immortal<HandleRegistry> registry;
-  return registry.get();
-}
 
 // Choices that were of no use, and why.
 struct Missing {
@@ -109,6 +102,7 @@ base::Result<std::shared_ptr<const PlanData>> make_plan(
     DEEPGEMM_TRY_ASSIGN(report, plan_for(intent, m, n, k, device, wishes));
     if (!report.choice && first) return *first;
     DEEPGEMM_TRY_ASSIGN(plan, chosen_plan(intent, std::move(report), device));
+    plan->hooked = hooks.has_value();
     if (!device.launchable()) return std::shared_ptr<const PlanData>(std::move(plan));
     auto executable = device.make_executable(plan->problem(), plan->choice(),
                                              plan->fallback ? &*plan->fallback : nullptr);
@@ -220,40 +214,6 @@ deepgemm_plan_info_t plan_info(const PlanData& plan) {
   info.bound_confidence = bound.confidence;
   info.workspace_bytes = plan.workspace_bytes();
   return info;
-}
-
-base::Result<deepgemm_plan*> create_plan(const gemm_intent_t& intent, int64_t m, int64_t n,
-                                         int64_t k) {
-  DEEPGEMM_TRY_ASSIGN(data, get_plan(intent, m, n, k));
-  auto handle = std::make_unique<deepgemm_plan>();
-  handle->data = std::move(data);
-  live_plans().add(handle.get());
-  return handle.release();
-}
-
-base::Result<deepgemm_plan*> find_plan(const gemm_plan_t* plan) {
-  if (plan == nullptr) {
-    return base::make_error(DEEPGEMM_ERROR_INVALID_ARGUMENT,
-                            "plan: is NULL; pass the plan that deepgemm_create_plan filled");
-  }
-  if (plan->handle == nullptr) {
-    return base::make_error(DEEPGEMM_ERROR_INVALID_ARGUMENT,
-                            "plan: is empty; deepgemm_create_plan has not succeeded for it, or it "
-                            "was destroyed");
-  }
-  if (!live_plans().contains(plan->handle)) {
-    return base::make_error(DEEPGEMM_ERROR_INVALID_ARGUMENT,
-                            "plan: its handle {} is no live plan (a copy of a destroyed plan, or "
-                            "uninitialised); make it with deepgemm_create_plan",
-                            static_cast<const void*>(plan->handle));
-  }
-  return plan->handle;
-}
-
-base::Result<void> destroy_plan(const gemm_plan_t& plan) {
-  DEEPGEMM_TRY_ASSIGN(handle, find_plan(&plan));
-  if (live_plans().remove(handle)) delete handle;
-  return {};
 }
 
 }  // namespace deepgemm::runtime

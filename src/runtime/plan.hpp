@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 
 #include "base/result.hpp"
@@ -20,6 +19,7 @@ namespace deepgemm::runtime {
 struct PlanData {
   schedule::Report report;  // its problem has the layouts that the choice settled
   const Device* device = nullptr;
+  bool hooked = false;  // hooks of the caller took part in the choice
   // For operands at addresses that the choice does not serve.
   std::optional<schedule::Choice> fallback;
   std::shared_ptr<const Executable> executable;  // null: not launchable here
@@ -27,12 +27,6 @@ struct PlanData {
   size_t workspace_bytes() const { return executable ? executable->workspace_bytes() : 0; }
   const intent::Problem& problem() const { return report.problem; }
   const schedule::Choice& choice() const { return *report.choice; }
-};
-
-// What verification found for one handle.
-struct Measured {
-  double relative = 0;
-  double absolute = 0;
 };
 
 // The report of planning, also when nothing is admissible (then report.failure is set). Errors:
@@ -55,22 +49,5 @@ base::Result<std::shared_ptr<const PlanData>> get_plan(const gemm_intent_t& inte
 base::Result<void> require_launchable(const PlanData& plan);
 
 deepgemm_plan_info_t plan_info(const PlanData& plan);
-
-}  // namespace deepgemm::runtime
-
-// The private half of gemm_plan_t.
-struct deepgemm_plan {
-  std::shared_ptr<const deepgemm::runtime::PlanData> data;
-  mutable std::mutex mutex;  // guards what follows
-  std::optional<deepgemm::runtime::Measured> measured;
-};
-
-namespace deepgemm::runtime {
-
-base::Result<deepgemm_plan*> create_plan(const gemm_intent_t& intent, int64_t m, int64_t n,
-                                         int64_t k);
-// INVALID_ARGUMENT for null, an empty plan, and a handle that is not live.
-base::Result<deepgemm_plan*> find_plan(const gemm_plan_t* plan);
-base::Result<void> destroy_plan(const gemm_plan_t& plan);
 
 }  // namespace deepgemm::runtime

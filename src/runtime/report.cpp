@@ -11,8 +11,8 @@ std::optional<Measured> measured_of(const deepgemm_plan& plan) {
 }
 
 // The report with the measured error in its certificate.
-schedule::Report with_measured(const deepgemm_plan& plan) {
-  schedule::Report report = plan.data->report;
+schedule::Report with_measured(const deepgemm_plan& plan, const PlanData& data) {
+  schedule::Report report = data.report;
   if (const auto measured = measured_of(plan)) {
     report.choice->certificate.measured_relative = measured->relative;
     report.choice->certificate.measured_absolute = measured->absolute;
@@ -28,10 +28,11 @@ std::string explain_report(const schedule::Report& report, deepgemm_explain_form
 }
 
 std::string explain_plan(const deepgemm_plan& plan, deepgemm_explain_format_t format) {
-  std::string text = explain_report(with_measured(plan), format);
-  const bool launchable = plan.data->executable != nullptr;
-  const size_t workspace = plan.data->workspace_bytes();
-  const std::string note = launchable ? plan.data->executable->note() : "";
+  const PlanData& data = plan.data();
+  std::string text = explain_report(with_measured(plan, data), format);
+  const bool launchable = data.executable != nullptr;
+  const size_t workspace = data.workspace_bytes();
+  const std::string note = launchable ? data.executable->note() : "";
   if (format == DEEPGEMM_EXPLAIN_JSON) {
     auto report = nlohmann::ordered_json::parse(text);
     report["run_time"] = {{"launchable", launchable}, {"workspace_bytes", workspace}};
@@ -43,7 +44,7 @@ std::string explain_plan(const deepgemm_plan& plan, deepgemm_explain_format_t fo
       launchable
           ? fmt::format("run time    launchable in this process, workspace {} bytes\n", workspace)
           : fmt::format("run time    not launchable in this process, which does not run on {}\n",
-                        plan.data->device->profile().name);
+                        data.device->profile().name);
   if (!note.empty()) text += fmt::format("kernel      {}\n", note);
   return text;
 }

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "deepgemm/types.h"
-#include "runtime/plan.hpp"
+#include "runtime/plan_handle.hpp"
 
 namespace deepgemm::runtime {
 

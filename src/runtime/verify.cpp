@@ -171,7 +171,7 @@ void compare_matrix(const contract::Certificate& certificate, const std::vector<
 base::Result<deepgemm_verification_t> verify_plan(deepgemm_plan& plan,
                                                   const gemm_launch_args_t& args,
                                                   deepgemm_stream_t stream) {
-  const PlanData& data = *plan.data;
+  const PlanData& data = plan.data();
   const intent::Problem& problem = data.problem();
   DEEPGEMM_TRY(require_launchable(data));
   DEEPGEMM_TRY_ASSIGN(given, check_operands(data, args));

@@ -3,7 +3,7 @@
 
 #include "base/result.hpp"
 #include "deepgemm/types.h"
-#include "runtime/plan.hpp"
+#include "runtime/plan_handle.hpp"
 
 namespace deepgemm::runtime {
 

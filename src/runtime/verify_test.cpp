@@ -44,7 +44,7 @@ class VerifyTest : public testing::Test {
     for (int64_t k = 0; k < kK; ++k) a_[static_cast<size_t>(kDamagedRow * kK + k)] = -1;
     auto plan = get_plan(intent_of(), kM, kN, kK);
     ASSERT_TRUE(plan.ok()) << plan.error().message;
-    plan_.data = *plan;
+    plan_ = std::make_unique<deepgemm_plan>(*plan);
     args_.A = a_.data();
     args_.B = b_.data();
     args_.C = c_.data();
@@ -53,12 +53,12 @@ class VerifyTest : public testing::Test {
   std::vector<float> a_ = std::vector<float>(kM * kK, 1);
   std::vector<float> b_ = std::vector<float>(kK * kN, 0.5f);
   std::vector<float> c_ = std::vector<float>(kM * kN);
-  deepgemm_plan plan_;
+  std::unique_ptr<deepgemm_plan> plan_;
   gemm_launch_args_t args_ = {};
 };
 
 TEST_F(VerifyTest, AnHonestKernelKeepsItsContract) {
-  const auto result = verify_plan(plan_, args_, nullptr);
+  const auto result = verify_plan(*plan_, args_, nullptr);
   ASSERT_TRUE(result.ok()) << result.error().message;
   EXPECT_TRUE(result->contract_kept);
   EXPECT_TRUE(result->bound_kept);
@@ -68,8 +68,8 @@ TEST_F(VerifyTest, AnHonestKernelKeepsItsContract) {
 }
 
 TEST_F(VerifyTest, AKernelBrokenInOneRowIsCaughtThere) {
-  plan_.data = damaged(*plan_.data);
-  const auto result = verify_plan(plan_, args_, nullptr);
+  plan_->slot->put(damaged(plan_->data()));
+  const auto result = verify_plan(*plan_, args_, nullptr);
   ASSERT_TRUE(result.ok()) << result.error().message;
   EXPECT_FALSE(result->contract_kept);
   EXPECT_FALSE(result->bound_kept);
@@ -78,14 +78,14 @@ TEST_F(VerifyTest, AKernelBrokenInOneRowIsCaughtThere) {
   EXPECT_EQ(result->worst_row, kDamagedRow);
   EXPECT_DOUBLE_EQ(result->max_relative_error, 1);
   EXPECT_DOUBLE_EQ(result->max_absolute_error, 0.5 * kK);
-  EXPECT_NE(explain_plan(plan_, DEEPGEMM_EXPLAIN_JSON).find("measured"), std::string::npos);
+  EXPECT_NE(explain_plan(*plan_, DEEPGEMM_EXPLAIN_JSON).find("measured"), std::string::npos);
 }
 
 TEST_F(VerifyTest, DamageOutsideTheRowsOfTheLaunchIsNotSeen) {
-  plan_.data = damaged(*plan_.data);
+  plan_->slot->put(damaged(plan_->data()));
   const int64_t rows = kDamagedRow;
   args_.actual_m = &rows;
-  const auto result = verify_plan(plan_, args_, nullptr);
+  const auto result = verify_plan(*plan_, args_, nullptr);
   ASSERT_TRUE(result.ok()) << result.error().message;
   EXPECT_TRUE(result->contract_kept);
   EXPECT_EQ(result->elements, rows * kN);
@@ -98,15 +98,15 @@ TEST_F(VerifyTest, BothLimitsOfAContractBind) {
   intent.numerical_contract.max_absolute_error = 8;   // the damage of 8.5 is not
   auto plan = get_plan(intent, kM, kN, kK);
   ASSERT_TRUE(plan.ok()) << plan.error().message;
-  plan_.data = damaged(**plan);
-  const auto result = verify_plan(plan_, args_, nullptr);
+  plan_->slot->put(damaged(**plan));
+  const auto result = verify_plan(*plan_, args_, nullptr);
   ASSERT_TRUE(result.ok()) << result.error().message;
   EXPECT_EQ(result->outside, kN);
   intent.numerical_contract.max_absolute_error = 9;
   plan = get_plan(intent, kM, kN, kK);
   ASSERT_TRUE(plan.ok()) << plan.error().message;
-  plan_.data = damaged(**plan);
-  EXPECT_EQ(verify_plan(plan_, args_, nullptr)->outside, 0);
+  plan_->slot->put(damaged(**plan));
+  EXPECT_EQ(verify_plan(*plan_, args_, nullptr)->outside, 0);
 }
 
 }  // namespace

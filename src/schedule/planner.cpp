@@ -204,6 +204,10 @@ int64_t m_bucket(int64_t m) {
   return bucket;
 }
 
+bool same_kernel(const Choice& x, const Choice& y) {
+  return x.path == y.path && x.family == y.family && x.config == y.config;
+}
+
 Report plan(const intent::Problem& problem, const DeviceProfile& profile, const DeviceState& state,
             const PlannerOptions& options) {
   Report report;

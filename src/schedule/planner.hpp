@@ -61,6 +61,8 @@ struct Choice {
   std::vector<std::string> notes;  // fields not applicable, wishes not granted, crossovers, ...
 };
 
+bool same_kernel(const Choice& x, const Choice& y);
+
 struct Report {
   intent::Problem problem;
   std::string device;  // profile name

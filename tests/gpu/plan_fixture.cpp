@@ -8,7 +8,7 @@
 #include "jit/service.hpp"
 #include "layout/matrix_layout.hpp"
 #include "runtime/launch.hpp"
-#include "runtime/plan.hpp"
+#include "runtime/plan_handle.hpp"
 
 namespace deepgemm::gpu_test {
 namespace {
@@ -90,7 +90,7 @@ Product::Product(const std::string& text, size_t offset) : line(text) {
 }
 
 void Product::make_operands(size_t offset) {
-  const intent::Problem& problem = plan->plan.handle->data->problem();
+  const intent::Problem& problem = plan->plan.handle->data().problem();
   const auto make = [&](const intent::Operand& operand, uint64_t seed) {
     return DeviceArray(
         api_test::random_elements(operand.precision,

@@ -12,7 +12,7 @@
 #include "deepgemm/terminal.hpp"
 #include "deepgemm/timing.hpp"
 #include "deepgemm/verb.hpp"
-#include "runtime/plan.hpp"
+#include "runtime/plan_handle.hpp"
 
 namespace deepgemm::cli {
 namespace {
@@ -170,7 +170,7 @@ base::Result<Row> bench(const NamedProblem& named, const Options& options,
               static_cast<double>(problem.n) * static_cast<double>(problem.k);
   row.bytes = least_bytes(problem, sets.front());
   // Reading is measured on the CPU alone; deepgemm_gpu_report does it on GPUs.
-  const runtime::Device& device = *plan.get()->handle->data->device;
+  const runtime::Device& device = *plan.get()->handle->data().device;
   const schedule::DeviceProfile& profile = device.profile();
   const double read_gbs = device.shares_host_memory() ? ceilings.read_gbs : profile.bandwidth_gbs;
   const double compute_us = row.flops / peak_of(profile.peak, row.path) / 1e6;

@@ -8,7 +8,7 @@
 #include "base/formats.hpp"
 #include "deepgemm/verb.hpp"
 #include "runtime/memory.hpp"
-#include "runtime/plan.hpp"
+#include "runtime/plan_handle.hpp"
 
 namespace deepgemm::cli {
 namespace {
@@ -293,7 +293,7 @@ std::vector<double> load_result(const intent::Problem& problem, const Operands& 
 base::Result<Timing> time_launches(const Plan& plan, const TimingLimits& limits,
                                    const std::function<gemm_launch_args_t(int64_t run)>& args) {
   constexpr int64_t kTogether = 20;  // so that the wait for a GPU counts little
-  const runtime::PlanData& data = *plan.get()->handle->data;
+  const runtime::PlanData& data = plan.get()->handle->data();
   const int64_t launches = data.device->shares_host_memory() ? 1 : kTogether;
   DEEPGEMM_TRY_ASSIGN(timing, measure(limits, [&](int64_t run) -> base::Result<void> {
                         for (int64_t i = 0; i < launches; ++i) {

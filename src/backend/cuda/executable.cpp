@@ -191,6 +191,14 @@ uint32_t Executable::blocks_for(const Variant& variant, const LaunchShape& shape
   return static_cast<uint32_t>(std::min(most, shape.items));
 }
 
+bool Executable::is_captured(CuStream stream) const {
+  const auto captured = [&]() -> base::Result<bool> {
+    DEEPGEMM_ENTER_DEVICE(device_);
+    return is_capturing(device_.driver(), stream);
+  }();
+  return !captured.ok() || *captured;
+}
+
 base::Result<void> Executable::launch(LaunchOperands operands, void* workspace,
                                       CuStream stream) const {
   DEEPGEMM_ENTER_DEVICE(device_);

@@ -41,6 +41,9 @@ class Executable {
   // False after the device was reset.
   bool is_current() const { return aligned_.kernel.module->is_current(); }
 
+  // Is work on the stream recorded? True also where the driver does not tell.
+  bool is_captured(CuStream stream) const;
+
   // For people: kernel, registers, blocks, L2 set aside.
   std::string note() const;
 
