@@ -41,11 +41,16 @@ std::string Gpu::arch() const {
   return "sm_" + std::to_string(sm) + (sm >= 90 ? "a" : "");
 }
 
-std::shared_ptr<const Module> Gpu::load(const jit::Source& source) {
+std::vector<uint8_t> Gpu::binary(const jit::Source& source) {
   const auto binary = compiler_->compile(source);
   EXPECT_TRUE(binary.ok()) << (binary.ok() ? "" : binary.error().message);
-  if (!binary.ok()) return nullptr;
-  auto loaded = Module::load(*device_, binary->bytes, source.name);
+  return binary.ok() ? binary->bytes : std::vector<uint8_t>{};
+}
+
+std::shared_ptr<const Module> Gpu::load(const jit::Source& source) {
+  const std::vector<uint8_t> image = binary(source);
+  if (image.empty()) return nullptr;
+  auto loaded = Module::load(*device_, image, source.name);
   EXPECT_TRUE(loaded.ok()) << (loaded.ok() ? "" : loaded.error().message);
   return loaded.ok() ? *loaded : nullptr;
 }

@@ -29,6 +29,8 @@ class Gpu {
   Kernel kernel(const KernelSpec& spec, int shared_bytes);
   // Loaded for the caller alone, in whose hand it is to keep the module.
   Kernel own_kernel(const KernelSpec& spec, int shared_bytes);
+  // What the compiler makes of it; empty, and a failed test, on errors.
+  std::vector<uint8_t> binary(const jit::Source& source);
   // Lives as long as the process.
   void* allocate(size_t bytes);
   void copy(void* to, const void* from, size_t bytes);

@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <functional>
 #include <thread>
 
+#include "backend/cuda/module_registry.hpp"
 #include "backend/cuda/nvml_sampler.hpp"
 #include "backend/cuda/stream_capture.hpp"
 #include "gpu_fixture.hpp"
@@ -38,6 +40,14 @@ class Ones {
   }
 
   Kernel own_kernel() { return gpu_.own_kernel(spec_, shape_.shared_bytes); }
+  std::vector<uint8_t> binary() { return gpu_.binary(kernel_source(spec_)); }
+  // Of a module that was loaded from the binary.
+  Kernel kernel_of(std::shared_ptr<const Module> module) const {
+    const auto found = find_kernel(std::move(module), kernel_symbol(spec_),
+                                   {.dynamic_shared_bytes = shape_.shared_bytes});
+    EXPECT_TRUE(found.ok());
+    return found.ok() ? *found : Kernel{};
+  }
   int threads() const { return shape_.threads; }
   int64_t blocks() const { return shape_.items; }
 
@@ -138,6 +148,54 @@ TEST_F(HostLayer, AModuleMayGoWhileItsKernelsRun) {
     }
     EXPECT_TRUE(ones.is_right()) << "round " << round;
   }
+}
+
+// Bytes of a binary behind its end are not read, and make it another one.
+TEST_F(HostLayer, MemoryLevelsOffWithTwoThousandKernels) {
+  constexpr int kKernels = 2000, kKept = 64;
+  Ones ones(*gpu_, 256);
+  ModuleRegistry registry(kKept);
+  std::vector<uint8_t> image = ones.binary();
+  ASSERT_FALSE(image.empty());
+  image.resize(image.size() + sizeof(int));
+  const auto kernel_number = [&](int i) {
+    std::memcpy(image.data() + image.size() - sizeof(int), &i, sizeof(int));
+    const auto module = registry.get(gpu_->device(), base::hash_bytes(image.data(), image.size()),
+                                     image, "kernel");
+    EXPECT_TRUE(module.ok()) << (module.ok() ? "" : module.error().message);
+    return module.ok() ? ones.kernel_of(*module) : Kernel{};
+  };
+  // One is captured, and must outlive the others.
+  const auto context = ContextGuard::enter(gpu_->device());
+  ASSERT_TRUE(context.ok());
+  CuGraph graph = nullptr;
+  CuGraphExec executable = nullptr;
+  {
+    const Kernel captured = kernel_number(0);
+    ASSERT_EQ(driver().capture_begin(gpu_->stream(), 0), CuResult::kSuccess);
+    EXPECT_TRUE(ones.launch(captured));
+    ASSERT_EQ(driver().capture_end(gpu_->stream(), &graph), CuResult::kSuccess);
+    ASSERT_EQ(driver().graph_instantiate(&executable, graph, 0), CuResult::kSuccess);
+  }
+  int64_t free_at_level = 0;
+  for (int i = 1; i <= kKernels; ++i) {
+    ASSERT_TRUE(ones.launch(kernel_number(i)));
+    ASSERT_TRUE(gpu_->synchronize());
+    const auto memory = memory_info(gpu_->device());
+    ASSERT_TRUE(memory.ok());
+    if (i == 4 * kKept) free_at_level = static_cast<int64_t>(memory->free_bytes);
+    if (i == kKernels) {
+      // The driver hands out memory in pieces of 2 MiB.
+      EXPECT_LE(free_at_level - static_cast<int64_t>(memory->free_bytes), int64_t{4} << 20);
+    }
+  }
+  EXPECT_EQ(registry.counts().loads, kKernels + 1);
+  EXPECT_LE(registry.counts().loaded, kKept + 1);
+  ones.clear();
+  EXPECT_EQ(driver().graph_launch(executable, gpu_->stream()), CuResult::kSuccess);
+  EXPECT_TRUE(ones.is_right()) << "the captured kernel was unloaded";
+  EXPECT_EQ(driver().graph_executable_destroy(executable), CuResult::kSuccess);
+  EXPECT_EQ(driver().graph_destroy(graph), CuResult::kSuccess);
 }
 
 // Medians of calls; the queue of the device never fills.
