@@ -13,8 +13,8 @@ struct Types {
   int input, output, compute, scale;
 };
 const std::map<std::string, Types> kTypes = {
-    {"bf16", {14, 14, 68, 0}}, {"fp16", {2, 2, 68, 0}},   {"tf32", {0, 0, 77, 0}},
-    {"fp32", {0, 0, 68, 0}},   {"int8", {3, 10, 72, 10}},
+    {"bf16", {14, 14, 68, 0}}, {"fp16", {2, 2, 68, 0}}, {"tf32", {0, 0, 77, 0}},
+    {"fp32", {0, 0, 68, 0}},   {"fp64", {1, 1, 70, 1}}, {"int8", {3, 10, 72, 10}},
 };
 constexpr int kTransposeA = 3, kMaxWorkspace = 1, kTransposed = 1;
 
@@ -41,9 +41,10 @@ std::vector<std::string> candidates(const std::string& named) {
 }  // namespace
 
 int input_bytes(const std::string& row_class) {
-  return row_class == "int8" ? 1 : row_class == "bf16" || row_class == "fp16" ? 2 : 4;
+  return row_class == "int8" ? 1 : output_bytes(row_class);
 }
 int output_bytes(const std::string& row_class) {
+  if (row_class == "fp64") return 8;
   return row_class == "bf16" || row_class == "fp16" ? 2 : 4;
 }
 
@@ -123,7 +124,7 @@ int CublasLt::prepare(const PeerProduct& product) {
   const auto types = kTypes.find(product.row_class);
   if (types == kTypes.end()) return 0;
   const auto& [input, output, compute, scale] = types->second;
-  integers_ = product.row_class == "int8";
+  row_class_ = product.row_class;
   const auto m = static_cast<uint64_t>(product.m), n = static_cast<uint64_t>(product.n);
   const auto k = static_cast<uint64_t>(product.k);
   // Columns of cuBLAS are our rows: C^T[n][m] = B[n][k] * A^T[k][m].
@@ -150,10 +151,13 @@ int CublasLt::prepare(const PeerProduct& product) {
 
 bool CublasLt::launch(int algorithm, const void* a, const void* b, void* c, void* workspace,
                       void* stream) {
-  const float one = 1, zero = 0;
-  const int integer_one = 1, integer_zero = 0;
-  const void* alpha = integers_ ? static_cast<const void*>(&integer_one) : &one;
-  const void* beta = integers_ ? static_cast<const void*>(&integer_zero) : &zero;
+  const float one = 1, zero = 0;  // bytes of zero are zero in every type
+  const double double_one = 1, double_zero = 0;
+  const int integer_one = 1;
+  const void* const alpha = row_class_ == "int8"   ? static_cast<const void*>(&integer_one)
+                            : row_class_ == "fp64" ? static_cast<const void*>(&double_one)
+                                                   : &one;
+  const void* const beta = row_class_ == "fp64" ? static_cast<const void*>(&double_zero) : &zero;
   return calls_->matmul(handle_, description_, alpha, b, layouts_[0], a, layouts_[1], beta, c,
                         layouts_[2], c, layouts_[2],
                         algorithms_[static_cast<size_t>(algorithm)].algorithm, workspace,

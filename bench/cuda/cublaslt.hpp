@@ -14,7 +14,7 @@ namespace deepgemm::bench {
 // C[m][n] = A[m][k] * B[n][k]^T, all row-major and contiguous.
 struct PeerProduct {
   int64_t m = 0, n = 0, k = 0;
-  std::string row_class;  // "bf16", "fp16", "tf32", "fp32", "int8"
+  std::string row_class;  // of the peer: "bf16", "fp16", "tf32", "fp32", "fp64", "int8"
 };
 
 class CublasLt {
@@ -55,7 +55,7 @@ class CublasLt {
   void* description_ = nullptr;
   void* layouts_[3] = {};  // of B, A and C, which are the columns of cuBLAS
   std::vector<Algorithm> algorithms_;
-  bool integers_ = false;
+  std::string row_class_;  // that was prepared
 };
 
 // Bytes of an element of A and B, and of C, of a class.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <random>
 
 #include "base/formats.hpp"
@@ -17,7 +18,17 @@ gemm_precision_t input_of(const std::string& row_class) {
   return row_class == "bf16"   ? PRECISION_BF16
          : row_class == "fp16" ? PRECISION_FP16
          : row_class == "int8" ? PRECISION_INT8
+         : row_class == "fp64" ? PRECISION_FP64
                                : PRECISION_FP32;
+}
+gemm_precision_t output_of(const std::string& row_class) {
+  return row_class == "int8" ? PRECISION_FP32 : input_of(row_class);
+}
+
+// What the peer is asked for: it has no arithmetic between TF32 and FP32.
+std::string peer_class(const std::string& row_class) {
+  const bool split = row_class == "3xtf32" || row_class == "tf32_2xbf16";
+  return split || row_class == "fp32_acc64" ? "fp32" : row_class;
 }
 
 // Rows of a class have its arithmetic alone; a hook refuses the others.
@@ -28,12 +39,16 @@ bool has_path(void* user, const deepgemm_candidate_t* candidate) {
   return std::string(candidate->path) == static_cast<const Wanted*>(user)->path;
 }
 
+std::string fields_of(const std::string& row_class) {
+  if (row_class == "tf32") return "a=tf32";
+  if (row_class == "int8") return "a=int8 c=fp32 dequant=channel";
+  if (row_class == "3xtf32" || row_class == "tf32_2xbf16") return "a=fp32 rel=0.01";
+  return row_class == "fp32_acc64" ? "a=fp32" : "a=" + row_class;
+}
+
 std::string line_of(const PeerProduct& product) {
-  const std::string fields = product.row_class == "tf32"     ? "a=tf32"
-                             : product.row_class == "int8"   ? "a=int8 c=fp32 dequant=channel"
-                             : product.row_class == "3xtf32" ? "a=fp32 rel=0.01"
-                                                             : "a=" + product.row_class;
-  return fmt::format("nt m={} n={} k={} {}", product.m, product.n, product.k, fields);
+  return fmt::format("nt m={} n={} k={} {}", product.m, product.n, product.k,
+                     fields_of(product.row_class));
 }
 
 // Random elements that the host knows too, in copies enough to defeat caches.
@@ -56,6 +71,13 @@ class Operands {
   const void* a(int set) const { return a_[index(set)]; }
   const void* b(int set) const { return b_[index(set)]; }
   void* c(int set) const { return c_[index(set)]; }
+
+  // Makes all of C NaN.
+  base::Result<void> forget_c(int set) const {
+    const auto bytes = static_cast<size_t>(product_.m * product_.n) *
+                       static_cast<size_t>(output_bytes(product_.row_class));
+    return copy_repeatedly(c(set), nans_, bytes);
+  }
 
   // The exact value of an element, and the sum of the magnitudes.
   std::pair<double, double> element(int64_t row, int64_t column) const {
@@ -89,7 +111,6 @@ class Operands {
         base::encode(precision, block->data(), static_cast<int64_t>(i), value);
       }
     }
-    const std::vector<uint8_t> nans(kBlock, 0xff);  // in each format of C
     const auto m = static_cast<size_t>(product_.m), n = static_cast<size_t>(product_.n);
     const auto k = static_cast<size_t>(product_.k);
     const size_t bytes = (m + n) * k * width;
@@ -97,15 +118,19 @@ class Operands {
     for (size_t set = 0; set < sets; ++set) {
       DEEPGEMM_TRY(add(a_, a_block_, m * k * width));
       DEEPGEMM_TRY(add(b_, b_block_, n * k * width));
-      DEEPGEMM_TRY(add(c_, nans, m * n * 4));
+      DEEPGEMM_TRY(add(c_, nans_, m * n * 8));
     }
     return {};
   }
   base::Result<void> add(std::vector<void*>& to, const std::vector<uint8_t>& block, size_t bytes) {
     DEEPGEMM_TRY_ASSIGN(memory, gpu_.allocate(bytes));
     to.push_back(memory);
+    return copy_repeatedly(memory, block, bytes);
+  }
+  base::Result<void> copy_repeatedly(void* to, const std::vector<uint8_t>& block,
+                                     size_t bytes) const {
     for (size_t at = 0; at < bytes; at += block.size()) {
-      DEEPGEMM_TRY(gpu_.copy(static_cast<std::byte*>(memory) + at, block.data(),
+      DEEPGEMM_TRY(gpu_.copy(static_cast<std::byte*>(to) + at, block.data(),
                              std::min(block.size(), bytes - at)));
     }
     return {};
@@ -114,6 +139,7 @@ class Operands {
   BenchGpu& gpu_;
   const PeerProduct product_;
   std::vector<uint8_t> a_block_, b_block_;
+  const std::vector<uint8_t> nans_ = std::vector<uint8_t>(kBlock, 0xff);  // in each format of C
   std::vector<void*> a_, b_, c_;
 };
 
@@ -123,20 +149,29 @@ struct Plan {
   gemm_plan_t plan = {};
 };
 
-// Some elements of C against the exact product: the largest error as a share of the bound.
+// Element of C; the peer leaves products of integers as they are.
+double element_of(const std::vector<uint8_t>& c, const std::string& row_class, bool ours,
+                  int64_t index) {
+  if (row_class != "int8" || ours) return base::decode(output_of(row_class), c.data(), index);
+  int32_t value = 0;
+  std::memcpy(&value, c.data() + static_cast<size_t>(index) * sizeof value, sizeof value);
+  return value;
+}
+
+// Some elements of C against the exact product: the largest error as a share of the plan's bound.
 base::Result<double> worst_error(BenchGpu& gpu, const Operands& operands,
-                                 const PeerProduct& product, const deepgemm_plan_info_t& info) {
+                                 const PeerProduct& product, const deepgemm_plan_info_t& info,
+                                 bool ours) {
   constexpr int kSamples = 100;
-  const bool half = output_bytes(product.row_class) == 2;
-  const gemm_precision_t precision = half ? input_of(product.row_class) : PRECISION_FP32;
-  std::vector<uint8_t> c(static_cast<size_t>(product.m * product.n) * (half ? 2 : 4));
+  std::vector<uint8_t> c(static_cast<size_t>(product.m * product.n) *
+                         static_cast<size_t>(output_bytes(product.row_class)));
   DEEPGEMM_TRY(gpu.copy(c.data(), operands.c(0), c.size()));
   double worst = 0;
   for (int sample = 0; sample < kSamples; ++sample) {
     const int64_t row = sample * 7919 % product.m, column = sample * 104729 % product.n;
     const auto [value, magnitude] = operands.element(row, column);
     const double error =
-        std::abs(base::decode(precision, c.data(), row * product.n + column) - value);
+        std::abs(element_of(c, product.row_class, ours, row * product.n + column) - value);
     const double allowed = info.bound_relative * magnitude + info.bound_absolute;
     worst = std::max(worst, allowed > 0 ? error / allowed : error);
     if (std::isnan(error)) worst = HUGE_VAL;
@@ -152,8 +187,10 @@ int launches_of(const Operands& operands, const PeerProduct& product) {
   return (wanted + operands.sets() - 1) / operands.sets() * operands.sets();
 }
 
-base::Result<void> measure_ours(const BenchContext& context, const PeerProduct& product,
-                                const Operands& operands, GpuRow& row) {
+// The plan of the row's arithmetic, which a hook asks for; where there is none `row.refused` says
+// why.
+base::Result<void> make_plan(const BenchContext& context, const PeerProduct& product, Plan& owner,
+                             GpuRow& row) {
   DEEPGEMM_TRY_ASSIGN(spec, intent::parse_line(row.line));
   spec.intent.device = context.device.c_str();
   const Wanted wanted = {product.row_class.c_str()};
@@ -161,19 +198,18 @@ base::Result<void> measure_ours(const BenchContext& context, const PeerProduct& 
   hooks.user = const_cast<Wanted*>(&wanted);  // NOLINT: the hook reads it
   hooks.admit_candidate = has_path;
   deepgemm_set_hooks(&hooks);
-  Plan owner;
   const deepgemm_status_t made =
       deepgemm_create_plan(&owner.plan, &spec.intent, product.m, product.n, product.k);
   deepgemm_set_hooks(nullptr);
-  if (made != DEEPGEMM_SUCCESS) {
-    row.refused = deepgemm_last_error();
-    return {};
-  }
+  if (made != DEEPGEMM_SUCCESS) row.refused = deepgemm_last_error();
   owner.plan.stream = context.gpu.stream();
-  const auto launch = [&](int i) {
-    return deepgemm_launch_plan(&owner.plan, operands.a(i), operands.b(i), operands.c(i)) ==
-           DEEPGEMM_SUCCESS;
-  };
+  return {};
+}
+
+// Launched once, and its result checked.
+base::Result<void> check_ours(const BenchContext& context, const PeerProduct& product,
+                              const Operands& operands, const BenchGpu::Launch& launch,
+                              const Plan& owner, GpuRow& row) {
   if (!launch(0)) {
     return base::make_error(DEEPGEMM_ERROR_DEVICE, "{}: {}", row.line, deepgemm_last_error());
   }
@@ -183,44 +219,67 @@ base::Result<void> measure_ours(const BenchContext& context, const PeerProduct& 
   row.family = info.family;
   row.config =
       fmt::format("{}x{}x{}", info.tiling.block_m, info.tiling.block_n, info.tiling.block_k);
-  DEEPGEMM_TRY_ASSIGN(worst, worst_error(context.gpu, operands, product, info));
+  DEEPGEMM_TRY_ASSIGN(worst, worst_error(context.gpu, operands, product, info, true));
   row.worst_error = worst;
-  DEEPGEMM_TRY_ASSIGN(time,
-                      context.gpu.time(launches_of(operands, product), context.seconds, launch));
-  row.us = time.us;
-  row.spread = time.spread;
   return {};
 }
 
-// The fastest of the algorithms that the library proposes.
-base::Result<void> measure_peer(const BenchContext& context, const PeerProduct& product,
-                                const Operands& operands, GpuRow& row) {
-  if (context.peer == nullptr) return {};
+// The fastest of the algorithms that the library proposes and whose result is right: within a few
+// times our own bound, for its arithmetic may be another one of the same formats. -1: there is
+// none.
+base::Result<int> fastest_algorithm(const BenchContext& context, const PeerProduct& product,
+                                    const Operands& operands, const Plan& owner,
+                                    const std::function<BenchGpu::Launch(int)>& launch_with) {
+  constexpr double kOtherArithmetic = 4;
   PeerProduct asked = product;
-  if (asked.row_class == "3xtf32") asked.row_class = "fp32";
+  asked.row_class = peer_class(product.row_class);
+  deepgemm_plan_info_t info = {};
+  deepgemm_get_plan_info(&owner.plan, &info);
   const int algorithms = context.peer->prepare(asked);
-  if (algorithms == 0) return {};
-  DEEPGEMM_TRY_ASSIGN(workspace, context.gpu.allocate(CublasLt::kWorkspace));
-  const int count = launches_of(operands, product);
   double best = 0;
   int fastest = -1;
-  const auto time = [&](int algorithm, double seconds) {
-    return context.gpu.time(count, seconds, [&](int i) {
-      return context.peer->launch(algorithm, operands.a(i), operands.b(i), operands.c(i), workspace,
-                                  context.gpu.stream());
-    });
-  };
   for (int algorithm = 0; algorithm < algorithms; ++algorithm) {
-    const auto tried = time(algorithm, 0);
+    const BenchGpu::Launch launch = launch_with(algorithm);
+    DEEPGEMM_TRY(operands.forget_c(0));
+    if (!launch(0)) continue;
+    DEEPGEMM_TRY_ASSIGN(worst, worst_error(context.gpu, operands, product, info, false));
+    if (!(worst <= kOtherArithmetic)) continue;
+    const auto tried = context.gpu.time(launches_of(operands, product), 0, launch);
     if (tried.ok() && (fastest < 0 || tried->us < best)) {
       best = tried->us;
       fastest = algorithm;
     }
   }
-  if (fastest >= 0) {
-    DEEPGEMM_TRY_ASSIGN(measured, time(fastest, context.seconds));
-    row.peers["cublaslt"] = measured.us;
+  return fastest;
+}
+
+// Plan and peer in turn.
+base::Result<void> measure(const BenchContext& context, const PeerProduct& product,
+                           const Operands& operands, GpuRow& row) {
+  Plan owner;
+  DEEPGEMM_TRY(make_plan(context, product, owner, row));
+  if (!row.refused.empty()) return {};
+  std::vector<BenchGpu::Launch> launches = {[&](int i) {
+    return deepgemm_launch_plan(&owner.plan, operands.a(i), operands.b(i), operands.c(i)) ==
+           DEEPGEMM_SUCCESS;
+  }};
+  DEEPGEMM_TRY(check_ours(context, product, operands, launches.front(), owner, row));
+  DEEPGEMM_TRY_ASSIGN(workspace, context.gpu.allocate(CublasLt::kWorkspace));
+  const auto launch_with = [&](int algorithm) -> BenchGpu::Launch {
+    return [&, algorithm](int i) {
+      return context.peer->launch(algorithm, operands.a(i), operands.b(i), operands.c(i), workspace,
+                                  context.gpu.stream());
+    };
+  };
+  if (context.peer != nullptr) {
+    DEEPGEMM_TRY_ASSIGN(fastest, fastest_algorithm(context, product, operands, owner, launch_with));
+    if (fastest >= 0) launches.push_back(launch_with(fastest));
   }
+  DEEPGEMM_TRY_ASSIGN(times,
+                      context.gpu.time(launches_of(operands, product), context.seconds, launches));
+  row.us = times.front().us;
+  row.spread = times.front().spread;
+  if (times.size() > 1) row.peers["cublaslt"] = times.back().us;
   return context.gpu.release(workspace);
 }
 
@@ -239,8 +298,7 @@ base::Result<GpuRow> measure_product(const BenchContext& context, const PeerProd
   row.bytes =
       (m + n) * k * input_bytes(product.row_class) + m * n * output_bytes(product.row_class);
   DEEPGEMM_TRY_ASSIGN(operands, Operands::make(context.gpu, product));
-  DEEPGEMM_TRY(measure_ours(context, product, *operands, row));
-  DEEPGEMM_TRY(measure_peer(context, product, *operands, row));
+  DEEPGEMM_TRY(measure(context, product, *operands, row));
   return row;
 }
 

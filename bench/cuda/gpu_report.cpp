@@ -22,6 +22,7 @@ struct Options {
   int device = 0;
   double seconds = 0.02;
   bool quick = false;
+  bool host_only = false;
 };
 
 // Products of language models, and cubes for the classes that have no decoding.
@@ -45,7 +46,8 @@ std::vector<PeerProduct> products_of(const Options& options) {
       }
     }
   }
-  for (const std::string row_class : {"tf32", "3xtf32", "fp32"}) {
+  for (const std::string row_class :
+       {"tf32", "3xtf32", "tf32_2xbf16", "fp32", "fp32_acc64", "fp64"}) {
     if (!wanted(row_class)) continue;
     for (const int64_t m : {16, 256, 1024, 4096}) products.push_back({m, 4096, 4096, row_class});
   }
@@ -56,7 +58,9 @@ double peak_of(const schedule::PeakRates& peak, const std::string& row_class) {
   if (row_class == "int8") return peak.int8;
   if (row_class == "tf32") return peak.tf32;
   if (row_class == "3xtf32") return peak.tf32 / 3;
+  if (row_class == "tf32_2xbf16") return peak.tf32 / 2;
   if (row_class == "fp32") return peak.fp32;
+  if (row_class == "fp32_acc64" || row_class == "fp64") return peak.fp64_tensor;
   return row_class == "fp16" ? peak.fp16 : peak.bf16;
 }
 
@@ -144,6 +148,11 @@ std::string utc_now() {
 
 base::Result<bool> run(const Options& options) {
   DEEPGEMM_TRY_ASSIGN(gpu, BenchGpu::open(options.device));
+  if (options.host_only) {
+    DEEPGEMM_TRY_ASSIGN(host, host_json({*gpu, nullptr, gpu->device().name(), 0}));
+    std::printf("%s\n", host.dump(1).c_str());
+    return true;
+  }
   auto peer = CublasLt::open(options.cublaslt);
   if (!peer.ok()) std::fprintf(stderr, "gpu_report: %s\n", peer.error().message.c_str());
   const BenchContext context = {*gpu, peer.ok() ? peer->get() : nullptr, gpu->device().name(),
@@ -162,12 +171,17 @@ base::Result<bool> run(const Options& options) {
   report["rows"] = Json::array();
   bool right = true;
   for (const PeerProduct& product : products_of(options)) {
-    DEEPGEMM_TRY_ASSIGN(row, measure_product(context, product));
-    DEEPGEMM_TRY_ASSIGN(json, row_json(context, row, profile));
+    const auto row = measure_product(context, product);
+    if (!row.ok()) {  // the others may still be measured
+      std::fprintf(stderr, "gpu_report: %s\n", row.error().message.c_str());
+      right = false;
+      continue;
+    }
+    DEEPGEMM_TRY_ASSIGN(json, row_json(context, *row, profile));
     report["rows"].push_back(json);
-    if (row.refused.empty() && !(row.worst_error <= 1)) {
-      std::fprintf(stderr, "gpu_report: %s is WRONG: %g of its bound\n", row.line.c_str(),
-                   row.worst_error);
+    if (row->refused.empty() && !(row->worst_error <= 1)) {
+      std::fprintf(stderr, "gpu_report: %s is WRONG: %g of its bound\n", row->line.c_str(),
+                   row->worst_error);
       right = false;
     }
   }
@@ -182,14 +196,17 @@ int main(int argc, char** argv) {
   using namespace deepgemm::bench;
   CLI::App program("Times products on a GPU beside cuBLASLt and prints JSON");
   Options options;
-  program.add_option("--class", options.classes, "bf16, fp16, int8, tf32, 3xtf32, fp32")
-      ->check(CLI::IsMember({"bf16", "fp16", "int8", "tf32", "3xtf32", "fp32"}));
+  program
+      .add_option("--class", options.classes, "bf16, fp16, int8, tf32, 3xtf32, tf32_2xbf16, ...")
+      ->check(CLI::IsMember(
+          {"bf16", "fp16", "int8", "tf32", "3xtf32", "tf32_2xbf16", "fp32", "fp32_acc64", "fp64"}));
   program.add_option("--m", options.rows, "these numbers of rows only");
   program.add_option("--cublaslt", options.cublaslt, "the library, where it is not found");
   program.add_option("--device", options.device, "number of the GPU")->capture_default_str();
   program.add_option("--seconds", options.seconds, "of replays for each implementation")
       ->check(CLI::Range(0.0, 60.0))
       ->capture_default_str();
+  program.add_flag("--host-only", options.host_only, "time the host's calls alone");
   program.add_flag("--quick", options.quick, "4096 x 4096 layers only");
   CLI11_PARSE(program, argc, argv);
   const auto right = run(options);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <deque>
 #include <vector>
 
 #include "backend/cuda/candidate_kernel.hpp"
@@ -107,29 +108,44 @@ base::Result<void> BenchGpu::copy(void* to, const void* from, size_t bytes) {
   return stream_->synchronize();
 }
 
-base::Result<GpuTime> BenchGpu::time(int count, double seconds,
-                                     const std::function<bool(int)>& launch) {
+base::Result<std::vector<GpuTime>> BenchGpu::time(int count, double seconds,
+                                                  std::span<const Launch> launches) {
   const auto guard = cuda::ContextGuard::enter(*device_);
   if (!guard.ok()) return guard.error();
-  Graph graph(device_->driver(), stream());
-  DEEPGEMM_TRY(graph.capture(count, launch));
+  std::deque<Graph> graphs;
+  for (const Launch& launch : launches) {
+    graphs.emplace_back(device_->driver(), stream());
+    DEEPGEMM_TRY(graphs.back().capture(count, launch));
+  }
   DEEPGEMM_TRY_ASSIGN(begin, cuda::Event::create(*device_, cuda::Event::Time::kMeasured));
   DEEPGEMM_TRY_ASSIGN(end, cuda::Event::create(*device_, cuda::Event::Time::kMeasured));
-  std::vector<double> times;
+  std::vector<std::vector<double>> times(launches.size());
   double total = 0;
   constexpr size_t kFewest = 5, kMost = 200;
-  for (size_t i = 0; i <= kFewest || (total < seconds && i < kMost); ++i) {
-    DEEPGEMM_TRY(begin.record(stream()));
-    DEEPGEMM_TRY(graph.replay());
-    DEEPGEMM_TRY(end.record(stream()));
-    DEEPGEMM_TRY(stream_->synchronize());
-    DEEPGEMM_TRY_ASSIGN(ms, cuda::elapsed_ms(*device_, begin, end));
-    if (i == 0) continue;  // warms up
-    times.push_back(ms * 1e3 / count);
-    total += ms * 1e-3;
+  const double wanted = seconds * static_cast<double>(launches.size());
+  for (size_t round = 0; round <= kFewest || (total < wanted && round < kMost); ++round) {
+    for (size_t i = 0; i < launches.size(); ++i) {
+      DEEPGEMM_TRY(begin.record(stream()));
+      DEEPGEMM_TRY(graphs[i].replay());
+      DEEPGEMM_TRY(end.record(stream()));
+      DEEPGEMM_TRY(stream_->synchronize());
+      DEEPGEMM_TRY_ASSIGN(ms, cuda::elapsed_ms(*device_, begin, end));
+      if (round == 0) continue;  // warms up
+      times[i].push_back(ms * 1e3 / count);
+      total += ms * 1e-3;
+    }
   }
-  std::sort(times.begin(), times.end());
-  return GpuTime{times[times.size() / 2], times.back() / times.front() - 1};
+  std::vector<GpuTime> medians;
+  for (std::vector<double>& each : times) {
+    std::sort(each.begin(), each.end());
+    medians.push_back({each[each.size() / 2], each.back() / each.front() - 1});
+  }
+  return medians;
+}
+
+base::Result<GpuTime> BenchGpu::time(int count, double seconds, const Launch& launch) {
+  DEEPGEMM_TRY_ASSIGN(times, time(count, seconds, std::span(&launch, 1)));
+  return times.front();
 }
 
 base::Result<double> BenchGpu::read_us(size_t bytes, double seconds) {

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "backend/cuda/device.hpp"
 #include "backend/cuda/memory.hpp"
@@ -29,9 +31,13 @@ class BenchGpu {
   base::Result<void> release(void* memory);
   base::Result<void> copy(void* to, const void* from, size_t bytes);
 
-  // Captures launch(0) ... launch(count - 1) and replays them until `seconds` have passed, at least
-  // five times. launch() answers whether it could.
-  base::Result<GpuTime> time(int count, double seconds, const std::function<bool(int)>& launch);
+  // Captures launch(0) ... launch(count - 1) of each, and replays them in turn, so that clocks and
+  // neighbours are the same for all, until each took `seconds`, at least five times. launch()
+  // answers whether it could.
+  using Launch = std::function<bool(int)>;
+  base::Result<std::vector<GpuTime>> time(int count, double seconds,
+                                          std::span<const Launch> launches);
+  base::Result<GpuTime> time(int count, double seconds, const Launch& launch);
 
   // Microseconds that a kernel takes to read `bytes` of memory that L2 does not hold.
   base::Result<double> read_us(size_t bytes, double seconds);

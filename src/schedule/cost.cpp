@@ -35,10 +35,11 @@ constexpr Efficiency kEfficiency[] = {
 // with loads, measured; on Blackwell estimated.
 constexpr double kMmaSyncOnHopper = 0.79;
 constexpr double kMmaSyncOnBlackwell = 0.45;
-constexpr double kMmaSyncFp64 = 1.06;  // FP64 reaches 0.90 of its peak with every tile; measured
+constexpr double kMmaSyncSplit = 0.86;  // of the rest, where warps split operands; measured
+constexpr double kMmaSyncFp64 = 1.06;   // FP64 reaches 0.90 of its peak with every tile; measured
 
 constexpr double kFillUs = 1.5;        // a pipeline starts and drains; measured on the H200
-constexpr double kSplitUs = 7.0;       // last block reduces the partial sums; measured on the H200
+constexpr double kSplitUs = 5.5;       // last block waits for the others; fitted to measurements
 constexpr double kOverlapLoss = 0.05;  // share of the shorter of memory and compute that shows
 // One unit can draw these multiples of its share: with several blocks, with one, and from L2.
 // Measured on the H200 with BF16 products of few rows.
@@ -48,8 +49,10 @@ constexpr double kUnitL2Share = 1.0;
 constexpr double kLoadLatencyUs = 0.8;  // what is under way arrives so late, under load
 // Products of fewer warps on a unit wait for their loads; measured likewise.
 constexpr double kEnoughWarps = 8;
-constexpr double kFewWarps = 0.6;       // share of the rate that is left with hardly any
-constexpr double kAlone = 0.85;         // of blocks that load nothing ahead, with one on a unit
+constexpr double kFewWarps = 0.6;  // share of the rate that is left with hardly any
+// A block that has a unit for itself stands still at barriers: where nothing is loaded ahead, and
+// with FP64 products, which take long.
+constexpr double kAloneSplit = 0.92, kAloneFp64 = 0.95;
 constexpr double kL2OverMemory = 2.0;   // L2 bandwidth where no figure exists; as on the H200
 constexpr double kClusterSaves = 0.75;  // L2 reads left with multicast in a cluster; estimated
 // Weights dequantised per second and SM. Measured: 28672 x 4096 INT4 weights cost 15 us beside the
@@ -86,25 +89,37 @@ bool multiplies_fp64(const CostInput& input) {
   return tensor_operand(input.path, input.a) == PRECISION_FP64;
 }
 
+// mma.sync of operands that each warp splits in parts, for which it has work enough between loads.
+bool splits_operands(const CostInput& input) {
+  return std::string_view(input.family.name) == "sm80" && contract::path_info(input.path).parts > 1;
+}
+
 double mma_sync_share(const CostInput& input, const DeviceProfile& profile) {
   const std::string_view name = input.family.name;
   if (name != "sm80") return 1;
   if (multiplies_fp64(input)) return kMmaSyncFp64;
-  if (profile.sm == 90) return kMmaSyncOnHopper;
-  return profile.sm >= 100 && profile.sm < 120 ? kMmaSyncOnBlackwell : 1;
+  const double split = splits_operands(input) ? kMmaSyncSplit : 1;
+  if (profile.sm == 90) return split * kMmaSyncOnHopper;
+  return split * (profile.sm >= 100 && profile.sm < 120 ? kMmaSyncOnBlackwell : 1);
 }
 
 // Small tiles read more from shared memory per product. Tensor cores need the reuse of 128 x 256,
-// FMA and FP64 products that of 64 x 64; estimated.
-double tile_share(const KernelConfig& config, bool much_reuse) {
-  const double full_reuse = much_reuse ? 85 : 32;
-  const double m = config.block_m, n = config.block_n;
+// FMA and FP64 products that of 64 x 64; estimated. Parts of operands serve the tile of a warp:
+// measured 1275, 1655 and 2020 us at 4096^3 with warps of 64 x 64, 64 x 32 and 32 x 32.
+double tile_share(const CostInput& input) {
+  const KernelConfig& config = input.config;
+  const bool split = splits_operands(input);
+  const bool tensor = uses_tensor_cores(input.family, input.path);
+  const double full_reuse = tensor && !split && !multiplies_fp64(input) ? 85 : 32;
+  const double m = split ? config.warp_m : config.block_m;
+  const double n = split ? config.warp_n : config.block_n;
   return std::min(1.0, 0.4 + 0.6 * (m * n / (m + n)) / full_reuse);
 }
 
 // Shallow blocks of k wait at barriers more often; measured on the H200.
 double depth_share(const CostInput& input) {
-  if (std::string_view(input.family.name) != "sm80" || multiplies_fp64(input)) return 1;
+  if (std::string_view(input.family.name) != "sm80") return 1;
+  if (multiplies_fp64(input) || splits_operands(input)) return 1;
   constexpr double kDeep = 128;  // bytes of a row
   const double bytes =
       input.config.block_k * tile_element_bits(input.family, input.path, input.a) / 8.0;
@@ -121,7 +136,7 @@ double compute_rate(const CostInput& input, const DeviceProfile& profile) {
   const bool tiles_matter = name == "simt" || (tensor && name != "skinny" && name != "w4");
   return peak * 1e6 * profile.attainable_compute * efficiency_of(input.family).compute *
          mma_sync_share(input, profile) * depth_share(input) *
-         (tiles_matter ? tile_share(input.config, tensor && !multiplies_fp64(input)) : 1);
+         (tiles_matter ? tile_share(input) : 1);
 }
 
 // ---- Work
@@ -207,7 +222,10 @@ double warps_share(const CostInput& input, double blocks) {
   const std::string_view name = input.family.name;
   if (name != "sm80" || config.warp_m <= 0 || config.warp_n <= 0) return 1;
   const double warps = blocks * (config.block_m / config.warp_m) * (config.block_n / config.warp_n);
-  const double alone = input.path == PathId::kTf32Bf16 && blocks < 2 ? kAlone : 1;
+  const double alone = blocks >= 2                       ? 1
+                       : multiplies_fp64(input)          ? kAloneFp64
+                       : input.path == PathId::kTf32Bf16 ? kAloneSplit
+                                                         : 1;
   return std::min(1.0, kFewWarps + (1 - kFewWarps) * warps / kEnoughWarps) * alone;
 }
 
@@ -233,16 +251,30 @@ double l2_bytes(const CostInput& input, const Work& work) {
   const double rows = std::min<double>(input.config.block_m, static_cast<double>(input.m));
   const double per_tile =
       (rows * bits_of(input.a) + input.config.block_n * bits_of(input.b)) / 8 * k / splits;
-  const double partial = splits > 1 ? 8 * static_cast<double>(input.m) *
-                                          static_cast<double>(input.n * input.batch) * splits
-                                    : 0;
-  return work.tiles * per_tile * (input.config.cluster > 1 ? kClusterSaves : 1) + partial;
+  return work.tiles * per_tile * (input.config.cluster > 1 ? kClusterSaves : 1);
+}
+
+double l2_rate(const DeviceProfile& profile) {  // bytes per microsecond
+  return profile.l2_gbs > 0
+             ? profile.l2_gbs * 1e3
+             : kL2OverMemory * profile.bandwidth_gbs * 1e3 * profile.attainable_bandwidth;
+}
+
+// Partial sums are written, and read again once all are there.
+double split_us(const CostInput& input, const DeviceProfile& profile) {
+  if (input.config.split_k <= 1) return 0;
+  const int sum_bytes = contract::path_info(input.path).accumulator_bits == 53 ? 8 : 4;
+  const double bytes = static_cast<double>(input.m) * static_cast<double>(input.n * input.batch) *
+                       input.config.split_k * sum_bytes;
+  const bool cached = bytes <= static_cast<double>(profile.l2_bytes);
+  const double memory = profile.bandwidth_gbs * 1e3 * profile.attainable_bandwidth;
+  return kSplitUs + 2 * bytes / std::max(cached ? l2_rate(profile) : memory, 1.0);
 }
 
 // Memory and L2 limit the device, and what one unit can draw limits the unit with most tiles.
 double gpu_memory_us(const CostInput& input, const DeviceProfile& profile, const Work& work,
                      double units, double bytes, double bandwidth) {
-  const double l2 = profile.l2_gbs > 0 ? profile.l2_gbs * 1e3 : kL2OverMemory * bandwidth;
+  const double l2 = l2_rate(profile);
   const double read_in_l2 = l2_bytes(input, work);
   const double busiest = ceil_div(work.tiles, units) / work.tiles * profile.units;
   const double blocks = blocks_on_unit(input, profile, work, units);
@@ -340,7 +372,7 @@ CostEstimate estimate_cost(const CostInput& input, const DeviceProfile& profile,
   cost.memory_us = memory_us(input, profile, state, work, units);
   cost.launch_us = profile.launch_us;
   if (work.tiles > 0 && input.family.backend == Backend::kCuda) {
-    cost.launch_us += kFillUs + (input.config.split_k > 1 ? kSplitUs : 0);
+    cost.launch_us += kFillUs + split_us(input, profile);
   }
   const double longer = std::max(cost.compute_us, cost.memory_us);
   const double shorter = std::min(cost.compute_us, cost.memory_us);

@@ -160,8 +160,8 @@ TEST_F(HostLayer, MemoryLevelsOffWithTwoThousandKernels) {
   image.resize(image.size() + sizeof(int));
   const auto kernel_number = [&](int i) {
     std::memcpy(image.data() + image.size() - sizeof(int), &i, sizeof(int));
-    const auto module = registry.get(gpu_->device(), base::hash_bytes(image.data(), image.size()),
-                                     image, "kernel");
+    const auto module =
+        registry.get(gpu_->device(), base::hash_bytes(image.data(), image.size()), image, "kernel");
     EXPECT_TRUE(module.ok()) << (module.ok() ? "" : module.error().message);
     return module.ok() ? ones.kernel_of(*module) : Kernel{};
   };
