@@ -172,6 +172,17 @@ TEST_F(GpuPlan, AreRightAtTheEdgesOfBuckets) {
   }
 }
 
+// S2: shapes between those of models, batches of any number.
+TEST_F(GpuPlan, AreRightAtEveryWidth) {
+  for (int n = 64; n <= 1536; n += 32) {
+    for (const int batch : {1, 3, 16}) {
+      Product(
+          fmt::format("nt m={} n={} k={} batch={} a=bf16", n % 7 * 20 + 1, n, n % 5 * 48, batch))
+          .expect_verified();
+    }
+  }
+}
+
 TEST_F(GpuPlan, AreRightAtRandomShapes) {
   std::mt19937 random(20261201);
   const char* const formats[] = {"bf16", "fp16", "fp32", "fp8_e4m3", "int8"};

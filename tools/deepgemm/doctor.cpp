@@ -4,12 +4,14 @@
 
 #include <fmt/ranges.h>
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "backend/cpu/device.hpp"
 #include "backend/cuda/device.hpp"
 #include "backend/cuda/nvml.hpp"
+#include "backend/cuda/nvml_sampler.hpp"
 #include "base/env.hpp"
 #include "base/files.hpp"
 #include "build_config.hpp"
@@ -105,6 +107,22 @@ std::string gpu_text(const cuda::DeviceFacts& facts) {
                      bytes_text(static_cast<double>(facts.memory_bytes)), facts.uuid);
 }
 
+// What NVML says of a GPU now, and how long ago it was asked.
+std::string state_text(const std::string& uuid) {
+  constexpr std::chrono::milliseconds kPatience{500};
+  const cuda::Telemetry state = cuda::process_sampler().fresh(uuid, kPatience);
+  if (!state.unknown_because.empty()) return "unknown: " + state.unknown_because;
+  const auto text = [&](cuda::Metric metric, double factor, const char* unit) {
+    const auto& value = state[metric].value;
+    return value ? fmt::format("{:.0f} {}", *value * factor, unit) : std::string("unknown");
+  };
+  return fmt::format(
+      "load {}, memory {}, {} free, {}, {}; asked {} ms ago", text(cuda::Metric::kSmLoad, 100, "%"),
+      text(cuda::Metric::kMemoryLoad, 100, "%"), text(cuda::Metric::kFreeMemory, 1e-9, "GB"),
+      text(cuda::Metric::kSmClock, 1, "MHz"), text(cuda::Metric::kPower, 1, "W"),
+      state[cuda::Metric::kSmLoad].age.count() / 1000);
+}
+
 // `usable`: the names of the GPUs that answer.
 Section gpu_section(std::vector<std::string>& usable, std::vector<std::string>& advice) {
   Section section{"gpu", {}};
@@ -122,7 +140,10 @@ Section gpu_section(std::vector<std::string>& usable, std::vector<std::string>& 
     const auto gpu = (*platform)->device(i);
     const std::string name = fmt::format("cuda:{}", i);
     section.add(name, gpu.ok() ? gpu_text((*gpu)->facts()) : gpu.error().message, gpu.ok());
-    if (gpu.ok()) usable.push_back(name);
+    if (gpu.ok()) {
+      usable.push_back(name);
+      section.add(name + " state", state_text((*gpu)->facts().uuid), true);
+    }
     if (!gpu.ok()) advice.push_back(gpu.error().message);
   }
   section.add("NVML", cuda::process_nvml() != nullptr ? "found" : "not found: loads are unknown",
