@@ -191,6 +191,11 @@ uint32_t Executable::blocks_for(const Variant& variant, const LaunchShape& shape
   return static_cast<uint32_t>(std::min(most, shape.items));
 }
 
+bool Executable::is_current() const {
+  const auto context = ContextGuard::enter(device_);
+  return context.ok() && aligned_.kernel.module->is_current();
+}
+
 bool Executable::is_captured(CuStream stream) const {
   const auto captured = [&]() -> base::Result<bool> {
     DEEPGEMM_ENTER_DEVICE(device_);

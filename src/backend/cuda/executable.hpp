@@ -38,8 +38,8 @@ class Executable {
   // That a launch may bring, aligned to 256 bytes.
   size_t workspace_bytes() const { return workspace_.bytes(); }
 
-  // False after the device was reset.
-  bool is_current() const { return aligned_.kernel.module->is_current(); }
+  // False after the device was reset, also where nobody has noticed it yet.
+  bool is_current() const;
 
   // Is work on the stream recorded? True also where the driver does not tell.
   bool is_captured(CuStream stream) const;

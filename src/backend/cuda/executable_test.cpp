@@ -203,10 +203,10 @@ TEST_F(CudaExecutable, IsStaleAfterAReset) {
   const auto made = make(problem("nt m=8 n=64 k=64 a=bf16"), choice("sm80", kTile));
   EXPECT_TRUE(made->is_current());
   fake_.reset_device(0);
+  EXPECT_FALSE(made->is_current());
   const auto launched = made->launch(operands(8), nullptr, nullptr);
   ASSERT_FALSE(launched.ok());
   EXPECT_EQ(launched.error().code, DEEPGEMM_ERROR_NOT_PREPARED);
-  EXPECT_FALSE(made->is_current());
 }
 
 }  // namespace
