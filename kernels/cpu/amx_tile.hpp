@@ -135,10 +135,11 @@ class Expander {
       for (int v = 0; v < kPanelVectors; ++v, words += kFloatLanes, to += kFloatLanes) {
         const WordVector word = load<WordVector>(words);
         unrolled<2>([&](auto pair) {
-          const FloatVector low = decode<kFormat>(word, 2 * pair.value) - zero_[v];
-          const FloatVector high = decode<kFormat>(word, 2 * pair.value + 1) - zero_[v];
-          store(to + pair.value * kPanel, (__builtin_bit_cast(WordVector, low) >> 16) |
-                                              (__builtin_bit_cast(WordVector, high) & 0xFFFF0000U));
+          const FloatVector low = decode<kFormat>(word, 2 * pair.kValue) - zero_[v];
+          const FloatVector high = decode<kFormat>(word, 2 * pair.kValue + 1) - zero_[v];
+          store(to + pair.kValue * kPanel,
+                (__builtin_bit_cast(WordVector, low) >> 16) |
+                    (__builtin_bit_cast(WordVector, high) & 0xFFFF0000U));
         });
       }
       to += kPanel;
@@ -311,7 +312,7 @@ void fused_tile_product(const WordSteps& words, TilesOfA a, uint8_t* ring, const
   const GroupLanes* lanes = words.groups.lanes;
   bool waiting = false;  // the group before, in the other tiles
   const auto add_one = [&](auto first, int64_t count) {
-    constexpr int kSum = first.value;
+    constexpr int kSum = first.kValue;
     constexpr int kBefore = kOther - kSum;
     zero_sums<kRowTiles, kSum>();
     for (int64_t step = 0; step < count; ++step) {

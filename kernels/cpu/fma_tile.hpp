@@ -26,16 +26,16 @@ void multiply(int64_t k, const T* a, int64_t a_step, const T* b, double* acc, in
       const Vector b0 = *reinterpret_cast<const Vector*>(b);
       const Vector b1 = *reinterpret_cast<const Vector*>(b + kLanes<T>);
       unrolled<kRows>([&](auto i) {
-        const T value = a[i.value * kStripeStride + p];
-        sum[i.value][0] += value * b0;
-        sum[i.value][1] += value * b1;
+        const T value = a[i.kValue * kStripeStride + p];
+        sum[i.kValue][0] += value * b0;
+        sum[i.kValue][1] += value * b1;
       });
     }
   }
   unrolled<kRows>([&](auto i) {
-    double* to = acc + i.value * acc_stride;
-    add_to(to, sum[i.value][0]);
-    add_to(to + kLanes<T>, sum[i.value][1]);
+    double* to = acc + i.kValue * acc_stride;
+    add_to(to, sum[i.kValue][0]);
+    add_to(to + kLanes<T>, sum[i.kValue][1]);
   });
 }
 

@@ -21,24 +21,24 @@ struct Stream {
   // Prepares a group of channels.
   [[gnu::always_inline]] void move_to(const GroupLanes* lanes, int64_t panel_lanes) {
     unrolled<kVectors>([&](auto v) {
-      const GroupLanes& group = lanes[v.value / kPanelVectors * panel_lanes];
-      constexpr int kColumn = v.value % kPanelVectors * kFloatLanes;
-      zero[v.value] = zeros_of(group, kColumn);
-      scale[v.value] = load<FloatVector>(group.scale + kColumn);
+      const GroupLanes& group = lanes[v.kValue / kPanelVectors * panel_lanes];
+      constexpr int kColumn = v.kValue % kPanelVectors * kFloatLanes;
+      zero[v.kValue] = zeros_of(group, kColumn);
+      scale[v.kValue] = load<FloatVector>(group.scale + kColumn);
     });
   }
 
   // One row of words of each panel.
   [[gnu::always_inline]] void add(const uint32_t* words, int64_t panel_words, const float* a) {
     unrolled<kVectors>([&](auto v) {
-      const WordVector word = load<WordVector>(words + v.value / kPanelVectors * panel_words +
-                                               v.value % kPanelVectors * kFloatLanes);
+      const WordVector word = load<WordVector>(words + v.kValue / kPanelVectors * panel_words +
+                                               v.kValue % kPanelVectors * kFloatLanes);
       unrolled<kPerWord>([&](auto channel) {
-        FloatVector value = decode<kFormat>(word, channel.value);
-        if constexpr (kScaled && is_integer(kFormat)) value -= zero[v.value];
-        if constexpr (kScaled) value *= scale[v.value];
+        FloatVector value = decode<kFormat>(word, channel.kValue);
+        if constexpr (kScaled && is_integer(kFormat)) value -= zero[v.kValue];
+        if constexpr (kScaled) value *= scale[v.kValue];
         unrolled<kRows>([&](auto i) {
-          sum[v.value][i.value] += a[i.value * kStripeStride + channel.value] * value;
+          sum[v.kValue][i.kValue] += a[i.kValue * kStripeStride + channel.kValue] * value;
         });
       });
     });
@@ -47,7 +47,7 @@ struct Stream {
   void store_sums(double* to, int64_t stride) const {
     unrolled<kRows>([&](auto i) {
       unrolled<kVectors>([&](auto v) {
-        add_to(to + i.value * stride + v.value * kFloatLanes, sum[v.value][i.value]);
+        add_to(to + i.kValue * stride + v.kValue * kFloatLanes, sum[v.kValue][i.kValue]);
       });
     });
   }

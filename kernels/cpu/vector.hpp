@@ -45,7 +45,7 @@ constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
 // because what they index lives in registers.
 template <int kNumber>
 struct Constant {
-  static constexpr int value = kNumber;
+  static constexpr int kValue = kNumber;
 };
 template <int kCount, int kNumber = 0, class Body>
 [[gnu::always_inline]] inline void unrolled(const Body& body) {

@@ -118,7 +118,7 @@ void load_words(const uint32_t* words, int64_t first, int64_t count, const Group
       const WordVector word = load<WordVector>(words + channel / kPerWord * kPanel + column);
       if (channel % kPerWord == 0 && channel + kPerWord <= end) {
         unrolled<kPerWord>(
-            [&](auto i) { put(decode<kFormat>(word, i.value), row + i.value * kPanel); });
+            [&](auto i) { put(decode<kFormat>(word, i.kValue), row + i.kValue * kPanel); });
         channel += kPerWord;
         row += kPerWord * kPanel;
       } else {
