@@ -12,10 +12,10 @@
 namespace deepgemm::cpu {
 namespace {
 
-#if defined(__SANITIZE_THREAD__)
-constexpr bool kThreadSanitizer = true;
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr bool kSanitizer = true;
 #else
-constexpr bool kThreadSanitizer = false;
+constexpr bool kSanitizer = false;
 #endif
 
 TEST(ThreadPool, RunsEveryItemOnce) {
@@ -136,7 +136,10 @@ int run_in_child(ThreadPool& pool) {
 }
 
 TEST(ThreadPool, AForkedChildHasThreadsOfItsOwn) {
-  if (kThreadSanitizer) GTEST_SKIP() << "the thread sanitizer ends children that start threads";
+  if (kSanitizer) {
+    GTEST_SKIP() << "the thread sanitizer ends children that start threads, and a lock of the "
+                    "address sanitizer's allocator may be held when the process is forked";
+  }
   ThreadPool pool(2);
   std::atomic<bool> stop = false;
   std::thread busy([&] {  // so that the fork happens while regions run
