@@ -52,7 +52,9 @@ base::Result<KernelSpec> choice_kernel(const intent::Problem& problem,
                                        Addresses addresses) {
   KernelRequest request =
       request_for(problem, choice.path, *choice.family, choice.config, sm, addresses);
-  request.stochastic = choice.certificate.bound.stochastic_output;
+  const contract::ErrorBound& bound = choice.certificate.bound;
+  request.stochastic = bound.stochastic_output;
+  request.skips = bound.skip_relative > 0 || bound.skip_absolute > 0;
   return kernel_spec(problem, request);
 }
 
