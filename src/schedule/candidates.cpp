@@ -1,7 +1,5 @@
 #include "schedule/candidates.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -113,7 +111,7 @@ class Admission {
   }
 
   void allow_skipping(contract::BoundInput& input, contract::ErrorBound& bound) const {
-    if (!no_skipping_kernel(context_, family_, path_).empty() || !skipping_pays(context_)) return;
+    if (!family_skips(family_) || !skipping_pays(context_)) return;
     const auto allowance = contract::skip_allowance(context_.problem.contract, input, bound);
     if (!allowance.any()) return;
     input.skip_relative = allowance.relative;
@@ -261,22 +259,7 @@ bool rounds_stochastically(const PlanContext& context) {
          contract::OutputRounding::kStochastic;
 }
 
-std::string no_skipping_kernel(const PlanContext& context, const Family& family, PathId path) {
-  const std::string_view name = family.name;
-  if (name == "cpu_blocked") return {};
-  if (name != "sm80") return fmt::format("{} does not skip yet", family.name);
-  const intent::Problem& problem = context.problem;
-  for (const gemm_precision_t precision : {problem.a.precision, problem.b.precision}) {
-    if (precision == PRECISION_FP64) {
-      return fmt::format("{} finds norms of FP32 and smaller formats only", family.name);
-    }
-  }
-  const int64_t group = group_size_of(problem);
-  const bool promoted = path == PathId::kFp8 || (group > 0 && group < problem.k) ||
-                        (path == PathId::kInt8 && problem.k > kInt32Products);
-  if (!promoted) return {};
-  return fmt::format("{} adds up groups of k on this path, which must be whole", family.name);
-}
+bool family_skips(const Family& family) { return std::string_view(family.name) == "cpu_blocked"; }
 
 bool skipping_pays(const PlanContext& context) {
   return context.problem.requires_packed_b() || context.problem.m >= kSkipRows;

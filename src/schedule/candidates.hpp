@@ -1,7 +1,6 @@
 // Enumeration of candidates with every check that does not need a comparison between them.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "schedule/planner.hpp"
@@ -21,9 +20,8 @@ struct PlanContext {
 // The output is to be rounded stochastically wherever the bound then keeps the contract.
 bool rounds_stochastically(const PlanContext& context);
 
-// Why the kernels of this family and path leave out no blocks of K; empty when they do.
-std::string no_skipping_kernel(const PlanContext& context, const Family& family,
-                               contract::PathId path);
+// The kernels of this family leave out blocks of K.
+bool family_skips(const Family& family);
 
 // Finding the norms of B costs less than skipping can gain: packed weights keep them, those of a
 // dense B are computed by every launch.

@@ -29,15 +29,10 @@ struct Compiled {
   std::string failure;
 };
 
-// What ptxas -v says: "Used 125 registers", "16 bytes spill stores, 12 bytes spill loads". Of the
-// kernels of a module the largest figure; -1: none.
-int largest_after(const std::string& log, const char* pattern) {
-  const std::regex figure(pattern);
-  int largest = -1;
-  for (std::sregex_iterator at(log.begin(), log.end(), figure), end; at != end; ++at) {
-    largest = std::max(largest, std::stoi((*at)[1]));
-  }
-  return largest;
+// What ptxas -v says: "Used 125 registers", "16 bytes spill stores, 12 bytes spill loads".
+int number_after(const std::string& log, const char* pattern) {
+  std::smatch match;
+  return std::regex_search(log, match, std::regex(pattern)) ? std::stoi(match[1]) : -1;
 }
 
 // Of the calling thread: what a compile costs, also beside others.
@@ -56,8 +51,8 @@ void compile(const jit::Compiler& compiler, jit::Source source, Compiled& to) {
     to.failure = binary.error().message;
     return;
   }
-  to.registers = largest_after(binary->log, "Used ([0-9]+) registers");
-  to.spilled_bytes = largest_after(binary->log, "([0-9]+) bytes spill stores");
+  to.registers = number_after(binary->log, "Used ([0-9]+) registers");
+  to.spilled_bytes = number_after(binary->log, "([0-9]+) bytes spill stores");
 }
 
 class CompileKernels : public testing::TestWithParam<const char*> {

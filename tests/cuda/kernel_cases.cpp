@@ -79,16 +79,6 @@ constexpr Form kSm80Forms[] = {
     {PathId::kFp8, "nn", "a=fp8_e5m2 b=fp8_e4m3 c=bf16 dequant=tensor", false},
     {PathId::kW8A16, "nt", "a=bf16 b=int8 dequant=channel", false},
     {PathId::kW8A16, "nt", "a=fp16 b=fp8_e4m3 dequant=block128", false},
-    {PathId::kBf16, "nt", "a=bf16 rel=0.05 skip=0.5", true},
-    {PathId::kBf16, "nn", "a=bf16 act=swiglu bias rel=0.05 skip=0.5", false},
-    {PathId::kBf16, "tt", "a=bf16 b=fp16 batch=3 beta=2 rel=0.05 skip=0.5", false, {2, 2, 2}},
-    {PathId::kFp16, "tn", "a=fp16 la=blocked16 lb=blocked16 rel=0.05 skip=0.5", false},
-    {PathId::kTf32, "tn", "a=fp32 rel=0.01 skip=0.5", false},
-    {PathId::kTf32x3, "nt", "a=fp32 rel=0.01 skip=0.5", false},
-    {PathId::kTf32Bf16, "nn", "a=fp32 rel=0.01 skip=0.5", false},
-    {PathId::kFp32Acc64, "nt", "a=fp32 rel=0.01 skip=0.5", false},
-    {PathId::kInt8, "nt", "a=int8 c=bf16 dequant=channel rel=0.05 skip=0.5", false},
-    {PathId::kW8A16, "tt", "a=bf16 b=fp8_e4m3 dequant=channel rel=0.05 skip=0.5", false},
 };
 
 constexpr Form kSkinnyForms[] = {
@@ -134,11 +124,6 @@ std::vector<KernelCase> kernel_cases() {
     cases.push_back({"sm80", path, "nt", fields, config, {}});
   };
   add_large(PathId::kFp16, "a=fp16", {128, 128, 32, 64, 64, 32, 4, 1, 1});
-  add_large(PathId::kFp16, "a=fp16 rel=0.05 skip=0.5", {128, 128, 32, 64, 64, 32, 4, 1, 1});
-  add_large(PathId::kTf32, "a=fp32 rel=0.01 skip=0.5", {128, 128, 16, 64, 64, 16, 4, 1, 1});
-  add_large(PathId::kTf32x3, "a=fp32 rel=0.01 skip=0.5", {128, 128, 16, 64, 64, 16, 4, 1, 1});
-  add_large(PathId::kInt8, "a=int8 rel=0.01 skip=0.5", {128, 256, 128, 64, 64, 128, 3, 1, 1});
-  add_large(PathId::kTf32Bf16, "a=fp32 rel=0.01 skip=0.5", {128, 128, 32, 64, 32, 32, 4, 1, 1});
   add_large(PathId::kTf32, "a=fp32", {128, 128, 16, 64, 64, 16, 4, 1, 1});
   add_large(PathId::kTf32x3, "a=fp32", {128, 128, 16, 64, 64, 16, 4, 1, 1});
   add_large(PathId::kTf32x3, "a=fp32", {128, 128, 16, 64, 32, 16, 4, 1, 1});
@@ -189,7 +174,6 @@ base::Result<KernelSpec> spec_of(const KernelCase& one, const intent::Problem& p
   request.arch = arch;
   request.alignment = one.alignment;
   request.stochastic = problem.contract.seed != 0;
-  request.skips = problem.contract.skip_tolerance > 0;
   return kernel_spec(problem, request);
 }
 

@@ -57,33 +57,24 @@ std::shared_ptr<const Module> Gpu::load(const jit::Source& source) {
 
 namespace {
 
-Kernel find(const std::shared_ptr<const Module>& module, const std::string& symbol,
-            int shared_bytes) {
+Kernel find(const std::shared_ptr<const Module>& module, const KernelSpec& spec, int shared_bytes) {
   if (module == nullptr) return {};
-  auto found = find_kernel(module, symbol, {.dynamic_shared_bytes = shared_bytes});
+  auto found = find_kernel(module, kernel_symbol(spec), {.dynamic_shared_bytes = shared_bytes});
   EXPECT_TRUE(found.ok()) << (found.ok() ? "" : found.error().message);
   return found.ok() ? *found : Kernel{};
 }
 
 }  // namespace
 
-const std::shared_ptr<const Module>& Gpu::module_of(const KernelSpec& spec) {
+Kernel Gpu::kernel(const KernelSpec& spec, int shared_bytes) {
   const jit::Source source = kernel_source(spec);
   std::shared_ptr<const Module>& module = modules_[source.text];
   if (module == nullptr) module = load(source);
-  return module;
-}
-
-Kernel Gpu::kernel(const KernelSpec& spec, int shared_bytes) {
-  return find(module_of(spec), kernel_symbol(spec), shared_bytes);
-}
-
-Kernel Gpu::kernel(const KernelSpec& spec, const SkipPass& pass) {
-  return find(module_of(spec), pass.symbol, pass.shared_bytes);
+  return find(module, spec, shared_bytes);
 }
 
 Kernel Gpu::own_kernel(const KernelSpec& spec, int shared_bytes) {
-  return find(load(kernel_source(spec)), kernel_symbol(spec), shared_bytes);
+  return find(load(kernel_source(spec)), spec, shared_bytes);
 }
 
 void* Gpu::allocate(size_t bytes) {

@@ -27,8 +27,6 @@ class Gpu {
   std::string arch() const;
   // Compiled once for each source. Fails the test on errors.
   Kernel kernel(const KernelSpec& spec, int shared_bytes);
-  // A pass of tile skipping of its module.
-  Kernel kernel(const KernelSpec& spec, const SkipPass& pass);
   // Loaded for the caller alone, in whose hand it is to keep the module.
   Kernel own_kernel(const KernelSpec& spec, int shared_bytes);
   // What the compiler makes of it; empty, and a failed test, on errors.
@@ -47,7 +45,6 @@ class Gpu {
  private:
   bool open(std::string& why);
   std::shared_ptr<const Module> load(const jit::Source& source);
-  const std::shared_ptr<const Module>& module_of(const KernelSpec& spec);
 
   Device* device_ = nullptr;
   std::unique_ptr<Stream> stream_;

@@ -21,18 +21,6 @@ struct ScaleArgument {
   int rows_each;  // at least 1; 128 for the B side of 128x128 blocks
 };
 
-// Tile skipping: memory for what the kernels before the product find (skip/sizes.cuh has its
-// order), and what the blocks that are left out may add to.
-struct SkipArguments {
-  float* norms;    // of every vector and granule of k
-  float* merged;   // of every tile of vectors and granule
-  float* weights;  // the largest of each tile
-  // Of every tile of C the numbers of the blocks of k that it multiplies; null: all of them.
-  unsigned short* kept;
-  unsigned int* counts;       // of those numbers
-  double relative, absolute;  // contract::SkipAllowance
-};
-
 struct GemmArguments {
   OperandArgument a, b;
   ScaleArgument scale_a, scale_b;
@@ -51,7 +39,6 @@ struct GemmArguments {
   // zero before the first launch and again after each.
   void* partials;
   unsigned int* counters;
-  SkipArguments skips;  // of a kernel with config.skips
 };
 
 }  // namespace deepgemm::kernel

@@ -94,7 +94,6 @@ struct Config {
       false;  // a total adds scale_a * scale_b * sum: scales of groups of `promote` values
   Epilogue epilogue;
   i32 fixed_n = 0, fixed_k = 0;  // sizes that are known; 0: as the arguments say
-  bool skips = false;  // sm80: tiles may leave out blocks of k, those that arguments.skips names
 
   constexpr i32 warps_m() const { return block_m / warp_m; }
   constexpr i32 warps_n() const { return block_n / warp_n; }
@@ -166,22 +165,6 @@ constexpr i32 sm80_shared_bytes(const Config& c) {
 // skinny: every warp stages its sums.
 constexpr i32 skinny_shared_bytes(const Config& c) {
   return c.warps_k * c.block_m * staging_pitch(c);
-}
-
-// Tile skipping: the kernels in skip/.
-inline constexpr i32 kSkipGranule = 128;     // values of k that share norms
-inline constexpr i32 kSkipMostBlocks = 512;  // of k; those after them are kept
-inline constexpr i32 kSkipNormsOfVector = 3, kSkipNormsOfTile = 4;  // FP32 numbers in a granule
-inline constexpr i32 kSkipVectors = 32;  // whose norms a block of threads finds together
-inline constexpr i32 kSkipNormThreads = 128;
-inline constexpr i32 kSkipMergeThreads = 256;
-inline constexpr i32 kSkipDecideThreads = 128;
-constexpr i32 skip_norms_shared_bytes() {
-  return (kSkipVectors * (kSkipGranule + 1) + 3 * kSkipNormThreads) * 4;
-}
-constexpr i32 skip_merge_shared_bytes(const Config& c) {
-  constexpr i32 kWarps = kSkipMergeThreads / 32;
-  return (larger(c.block_m, c.block_n) * (kWarps + 1) + kWarps) * 4;
 }
 
 // True when an operand's elements are not what the multiplier takes.

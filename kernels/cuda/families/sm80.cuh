@@ -16,7 +16,6 @@
 #include "mma/products.cuh"
 #include "pipeline/ring.cuh"
 #include "ptx/ptx.cuh"
-#include "schedule/blocks.cuh"
 #include "schedule/tiles.cuh"
 
 namespace deepgemm::kernel {
@@ -40,8 +39,7 @@ struct Sm80Shape {
   static_assert(C.promote % kStepK == 0);
 };
 
-// One operand's blocks of k in [k, end), one after the other, then zeros; or, by their numbers, any
-// blocks behind k.
+// One operand's blocks of k in [k, end), one after the other, then zeros.
 template <class Tile, bool kEvenRows, bool kWalks = Tile::template kWalks<kEvenRows>>
 struct Source {
   Panel panel;
@@ -55,11 +53,6 @@ struct Source {
     Tile::load(base, panel, k, row_of, convert, policy);
     k += Tile::kBlock;
   }
-  template <class RowOf, class Convert>
-  PTX_FN void copy_block(i32 block, u32 base, const Panel&, RowOf row_of, Convert convert,
-                         u64 policy) const {
-    Tile::load(base, panel, k + block * Tile::kBlock, row_of, convert, policy);
-  }
 };
 template <class Tile, bool kEvenRows>
 struct Source<Tile, kEvenRows, true> {
@@ -70,13 +63,6 @@ struct Source<Tile, kEvenRows, true> {
   template <class RowOf, class Convert>
   PTX_FN void copy_block(u32 base, const Panel& panel, RowOf, Convert, u64 policy) {
     walk.copy_block(base, panel, policy);
-  }
-  template <class RowOf, class Convert>
-  PTX_FN void copy_block(i32 block, u32 base, const Panel& panel, RowOf, Convert,
-                         u64 policy) const {
-    typename Tile::Walk there = walk;
-    there.pass_over(panel, block);
-    there.copy_block(base, panel, policy);
   }
 };
 
@@ -97,8 +83,6 @@ struct Sm80 {
                                       C.math != Math::kTf32x3&& TileA::kCount + TileB::kCount <= 12;
   using Step = Fragments<kTilesM, kTilesN>;
   using Products = kernel::Products<C, Sum, kTilesM, kTilesN>;
-  using Blocks = SelectType<C.skips, KeptBlocks<C>, EveryBlock<C>>;
-  static_assert(!C.skips || C.promote == 0);
 
   const GemmArguments& arguments;
   u32 shared;
@@ -173,7 +157,7 @@ struct Sm80 {
     }
   }
 
-  PTX_FN void multiply(const Tile& tile, Blocks& blocks, Sum (&sums)[kQuads][4],
+  PTX_FN void multiply(const Tile& tile, const KRange& range, Sum (&sums)[kQuads][4],
                        Total (&totals)[kQuads][4]) const {
     const Panel a = panel_of<C.a>(arguments.a, tile.batch, arguments.m, k);
     const Panel b = panel_of<C.b>(arguments.b, tile.batch, n, k);
@@ -181,25 +165,19 @@ struct Sm80 {
     const auto row_a = [&](i32 row) { return tile.row + row; };
     const auto row_b = [&](i32 row) { return row_of_b<C>(tile.column, row, n); };
     const auto convert = [](float value) { return multiplicand_of<C.math>(value); };
-    Source<TileA, true> source_a(a, blocks.begin(), blocks.end(), row_a);
-    Source<TileB, !C.swiglu()> source_b(b, blocks.begin(), blocks.end(), row_b);
+    const i32 begin = range.first * C.block_k, end = range.last * C.block_k;
+    Source<TileA, true> source_a(a, begin, end, row_a);
+    Source<TileB, !C.swiglu()> source_b(b, begin, end, row_b);
     const auto fill = [&](u32 stage) {
-      const u32 stage_b = stage + TileA::kTileBytes;
-      if constexpr (C.skips) {
-        const i32 block = blocks.next();
-        source_a.copy_block(block, stage, a, row_a, convert, policy);
-        source_b.copy_block(block, stage_b, b, row_b, convert, policy);
-      } else {
-        source_a.copy_block(stage, a, row_a, convert, policy);
-        source_b.copy_block(stage_b, b, row_b, convert, policy);
-      }
+      source_a.copy_block(stage, a, row_a, convert, policy);
+      source_b.copy_block(stage + TileA::kTileBytes, b, row_b, convert, policy);
     };
     Ring<C.stages, Shape::kStageBytes, decltype(fill)> ring{shared, fill};
     ring.start();
     if constexpr (C.math == Math::kTf32Bf16) {
-      multiply_pairs_of_steps(ring, blocks.range, sums);
+      multiply_pairs_of_steps(ring, range, sums);
     } else {
-      multiply_steps(ring, tile, blocks.range, sums, totals);
+      multiply_steps(ring, tile, range, sums, totals);
     }
     ring.stop();
   }
@@ -269,8 +247,7 @@ struct Sm80 {
     const Tile tile = tile_at<C>(grid, item);
     Sum sums[kQuads][4] = {};
     Total totals[kQuads][4] = {};
-    Blocks blocks(arguments, grid, tile, k);
-    multiply(tile, blocks, sums, totals);
+    multiply(tile, k_range<C>(k, grid, tile.split), sums, totals);
     if constexpr (C.promote == 0) {
       PTX_UNROLL for (i32 i = 0; i < kQuads; ++i) {
         PTX_UNROLL for (i32 e = 0; e < 4; ++e) totals[i][e] = sums[i][e];

@@ -71,11 +71,6 @@ struct OperandTile {
           k_left_(end - k - (kAcross ? first() : inner() * kEach)),
           at_(element_at<kOperand>(panel, row_, end - k_left_)) {}
 
-    PTX_FN void pass_over(const Panel& panel, i32 blocks) {
-      at_ = ptx::advance(at_, (kAcross ? panel.k_step : 1) * (C.block_k * kBytes) * blocks);
-      k_left_ -= blocks * C.block_k;
-    }
-
     // The next block, to the tile at `base`.
     PTX_FN void copy_block(u32 base, const Panel& panel, u64 policy) {
       const i32 rows_left = panel.rows - row_;

@@ -7,7 +7,6 @@
 #include "ptx/convert.cuh"
 #include "ptx/global.cuh"
 #include "ptx/mma.cuh"
-#include "ptx/rounding.cuh"
 #include "ptx/shared.cuh"
 #include "ptx/special.cuh"
 #include "ptx/types.cuh"

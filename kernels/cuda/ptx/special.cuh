@@ -20,11 +20,6 @@ PTX_FN u32 warp() { return warp_uniform(threadIdx.x / 32); }
 PTX_FN void block_sync() { asm volatile("barrier.sync.aligned 0;" ::: "memory"); }
 // True in all threads when it is in one of them. All threads of the block take part.
 PTX_FN bool block_any(bool value) { return __syncthreads_or(value) != 0; }
-// The value of the lane whose number differs in the bits of `mask`. All lanes take part.
-PTX_FN u32 exchange(u32 value, i32 mask) { return __shfl_xor_sync(kAllLanes, value, mask); }
-// Bit i: what lane i says. All lanes take part.
-PTX_FN u32 ballot(bool value) { return __ballot_sync(kAllLanes, value); }
-PTX_FN i32 count_ones(u32 bits) { return __popc(bits); }
 PTX_FN void warp_sync() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
 
 // Programmatic dependent launch, sm_90 on: waits until the grids before this one in the stream have

@@ -52,9 +52,7 @@ base::Result<KernelSpec> choice_kernel(const intent::Problem& problem,
                                        Addresses addresses) {
   KernelRequest request =
       request_for(problem, choice.path, *choice.family, choice.config, sm, addresses);
-  const contract::ErrorBound& bound = choice.certificate.bound;
-  request.stochastic = bound.stochastic_output;
-  request.skips = bound.skip_relative > 0 || bound.skip_absolute > 0;
+  request.stochastic = choice.certificate.bound.stochastic_output;
   return kernel_spec(problem, request);
 }
 

@@ -8,29 +8,15 @@
 #include "backend/cuda/persisting_l2.hpp"
 #include "base/hash.hpp"
 #include "jit/service.hpp"
-#include "schedule/candidates.hpp"
 
 namespace deepgemm::cuda {
 namespace {
 
-size_t aligned(size_t bytes) {
-  constexpr size_t kAlignment = 256;
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
-// Counters, partial sums, and what tile skipping finds.
-size_t skip_offset(const LaunchShape& shape) {
-  return aligned(static_cast<size_t>(shape.partial_bytes));
-}
 WorkspaceSize workspace_of(const LaunchShape& shape) {
-  return {aligned(static_cast<size_t>(shape.counters) * sizeof(uint32_t)),
-          skip_offset(shape) + static_cast<size_t>(shape.skips.bytes())};
-}
-
-// Without a product nothing is looked for, nor where looking takes longer than what can be gained.
-bool looks_for_blocks(const LaunchShape& shape, const LaunchOperands& operands) {
-  return shape.items > 0 && shape.skips.items.front() > 0 && operands.alpha != 0 &&
-         operands.m >= schedule::kSkipRows;
+  constexpr size_t kAlignment = 256;  // of the partial sums behind the counters
+  const size_t bytes = static_cast<size_t>(shape.counters) * sizeof(uint32_t);
+  return {(bytes + kAlignment - 1) / kAlignment * kAlignment,
+          static_cast<size_t>(shape.partial_bytes)};
 }
 
 int splits_of(const schedule::Choice& choice) { return std::max(choice.config.split_k, 1); }
@@ -96,21 +82,7 @@ base::Result<Executable::Variant> Executable::build(const schedule::Choice& choi
   DEEPGEMM_TRY_ASSIGN(kernel, find_kernel(module, kernel_symbol(spec),
                                           {.dynamic_shared_bytes = shape.shared_bytes}));
   DEEPGEMM_TRY_ASSIGN(resident, blocks_per_sm(kernel, shape.threads));
-  const contract::ErrorBound& bound = choice.certificate.bound;
-  Variant made{spec,
-               std::move(kernel),
-               splits_of(choice),
-               std::max(resident, 1),
-               {},
-               {bound.skip_relative, bound.skip_absolute}};
-  for (const SkipPass& pass : skip_passes(spec.config)) {
-    if (!spec.config.skips) break;
-    DEEPGEMM_TRY_ASSIGN(
-        found, find_kernel(module, pass.symbol, {.dynamic_shared_bytes = pass.shared_bytes}));
-    DEEPGEMM_TRY_ASSIGN(blocks, blocks_per_sm(found, pass.threads));
-    made.passes.push_back({std::move(found), std::max(blocks, 1)});
-  }
-  return made;
+  return Variant{spec, std::move(kernel), splits_of(choice), std::max(resident, 1)};
 }
 
 // A wish: without it the launch is as right.
@@ -204,40 +176,19 @@ base::Result<void> Executable::set_workspace(LaunchOperands& operands, const Lau
     workspace = own;
   } else {
     workspace = {given, static_cast<std::byte*>(given) + size.counter_bytes};
-    if (size.counter_bytes > 0) {
-      DEEPGEMM_TRY(fill(device_, workspace.counters, 0, size.counter_bytes, stream));
-    }
+    DEEPGEMM_TRY(fill(device_, workspace.counters, 0, size.counter_bytes, stream));
   }
   operands.counters = static_cast<uint32_t*>(workspace.counters);
   operands.partials = workspace.partials;
-  if (shape.skips.bytes() > 0) {
-    operands.skip_memory = static_cast<std::byte*>(workspace.partials) + skip_offset(shape);
-  }
   return {};
 }
 
 // A block stays on its multiprocessor; fewer blocks than multiprocessors take one each.
-uint32_t Executable::blocks_for(int resident, int64_t items) const {
+uint32_t Executable::blocks_for(const Variant& variant, const LaunchShape& shape) const {
   const int sms = device_.facts().sms;
   const int granted = choice_.threads > 0 ? std::min(choice_.threads, sms) : sms;
-  const int64_t most = granted < sms ? granted : int64_t{sms} * resident;
-  return static_cast<uint32_t>(std::min(most, items));
-}
-
-base::Result<void> Executable::find_kept_blocks(const Variant& variant, const LaunchShape& shape,
-                                                kernel::GemmArguments& arguments,
-                                                CuStream stream) const {
-  const auto passes = skip_passes(variant.spec.config);
-  for (size_t i = 0; i < passes.size(); ++i) {
-    const Resident& pass = variant.passes[i];
-    LaunchConfig config;
-    config.grid = {blocks_for(pass.blocks, shape.skips.items[i]), 1, 1};
-    config.block = {static_cast<uint32_t>(passes[i].threads), 1, 1};
-    config.stream = stream;
-    void* parameters[] = {&arguments};
-    DEEPGEMM_TRY(launch_kernel(pass.kernel, config, parameters));
-  }
-  return {};
+  const int64_t most = granted < sms ? granted : int64_t{sms} * variant.resident;
+  return static_cast<uint32_t>(std::min(most, shape.items));
 }
 
 bool Executable::is_current() const {
@@ -259,17 +210,12 @@ base::Result<void> Executable::launch(LaunchOperands operands, void* workspace,
   DEEPGEMM_TRY_ASSIGN(captured, is_capturing(device_.driver(), stream));
   DEEPGEMM_TRY_ASSIGN(variant, variant_for(operands, captured));
   operands.splits = variant->splits;
-  operands.skip_allowance = variant->skip_allowance;
   DEEPGEMM_TRY_ASSIGN(shape, launch_shape(variant->spec, problem_, operands.m, operands.splits));
-  if (!looks_for_blocks(shape, operands)) shape.skips = {};
   DEEPGEMM_TRY(set_workspace(operands, shape, workspace, stream, captured));
   kernel::GemmArguments arguments = launch_arguments(variant->spec, problem_, operands);
-  if (operands.skip_memory != nullptr) {
-    DEEPGEMM_TRY(find_kept_blocks(*variant, shape, arguments, stream));
-  }
   const CuAccessWindow window = window_for(operands);
   LaunchConfig config;
-  config.grid = {blocks_for(variant->resident, shape.items), 1, 1};
+  config.grid = {blocks_for(*variant, shape), 1, 1};
   config.block = {static_cast<uint32_t>(shape.threads), 1, 1};
   config.window = &window;
   config.stream = stream;

@@ -8,7 +8,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "backend/cuda/candidate_kernel.hpp"
 #include "backend/cuda/module.hpp"
@@ -48,9 +47,9 @@ class Executable {
   // For people: kernel, registers, blocks, L2 set aside.
   std::string note() const;
 
-  // Enqueues the launch, and before it what tile skipping looks for; `splits`, `raster` and all
-  // memory of the operands are set here. `workspace` null: the stream's. Never allocates, compiles,
-  // loads or waits, but for the first launch with addresses that are not aligned.
+  // Enqueues the launch; `splits`, `raster`, `partials` and `counters` of the operands are set
+  // here. `workspace` null: the stream's. Never allocates, compiles, loads or waits, but for the
+  // first launch with addresses that are not aligned.
   //   INVALID_ARGUMENT  an address that is no multiple of its elements, or an unusable stream
   //   NOT_PREPARED      the stream is captured and a kernel or workspace is missing; the capture
   //                     is intact
@@ -60,17 +59,11 @@ class Executable {
   base::Result<void> prepare_all() const;
 
  private:
-  struct Resident {
-    Kernel kernel;
-    int blocks = 1;  // of a multiprocessor
-  };
   struct Variant {
     KernelSpec spec;
     Kernel kernel;
     int splits = 1;
-    int resident = 1;              // blocks of a multiprocessor
-    std::vector<Resident> passes;  // of tile skipping, before the kernel
-    contract::SkipAllowance skip_allowance;
+    int resident = 1;  // blocks of a multiprocessor
   };
   Executable(Device& device, StreamWorkspaces& workspaces, const intent::Problem& problem,
              const schedule::Choice& choice, const schedule::Choice* fallback, ModuleSource modules)
@@ -88,9 +81,7 @@ class Executable {
   base::Result<void> set_workspace(LaunchOperands& operands, const LaunchShape& shape, void* given,
                                    CuStream stream, bool captured) const;
   void keep_in_l2();
-  uint32_t blocks_for(int resident, int64_t items) const;
-  base::Result<void> find_kept_blocks(const Variant& variant, const LaunchShape& shape,
-                                      kernel::GemmArguments& arguments, CuStream stream) const;
+  uint32_t blocks_for(const Variant& variant, const LaunchShape& shape) const;
   CuAccessWindow window_for(const LaunchOperands& operands) const;
 
   Device& device_;

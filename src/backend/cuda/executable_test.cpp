@@ -1,13 +1,10 @@
 #include "backend/cuda/executable.hpp"
 
-#include <cstring>
-
 #include "backend/cuda/cuda_fixture.hpp"
 
 namespace deepgemm::cuda {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // A plan's choice on the fake GPU, with kernels that do not run.
@@ -43,26 +40,11 @@ class CudaExecutable : public CudaFixture {
     auto made = Executable::create(device(), *workspaces_, problem, choice, fallback,
                                    [this](Device& on, const jit::Source& source) {
                                      ++modules_;
-                                     std::string symbols;
-                                     for (const std::string& symbol : source.symbols) {
-                                       symbols += (symbols.empty() ? "" : ",") + symbol;
-                                     }
-                                     return Module::load(on, fake_image(symbols), source.name);
+                                     return Module::load(on, fake_image(source.symbols.front()),
+                                                         source.name);
                                    });
     EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().message);
     return made.ok() ? *made : nullptr;
-  }
-  // Skips blocks of K: the bound has room for it.
-  schedule::Choice skipping(const schedule::KernelConfig& config) {
-    schedule::Choice made = choice("sm80", config);
-    made.certificate.bound.skip_relative = 0.01;
-    return made;
-  }
-  std::vector<std::string> launched() {
-    std::vector<std::string> names;
-    for (const FakeLaunch& launch : fake_.launches) names.push_back(launch.kernel);
-    fake_.launches.clear();
-    return names;
   }
   void destroy_graphs() {
     while (!fake_.graphs.empty()) driver().graph_destroy(fake_.graphs.begin()->first);
@@ -206,111 +188,6 @@ TEST_F(CudaExecutable, TurnsToTheFallbackWhereTheFamilyNeedsAlignedAddresses) {
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, DEEPGEMM_ERROR_INVALID_ARGUMENT);
   EXPECT_THAT(refused.error().message, HasSubstr("aligned"));
-}
-
-TEST_F(CudaExecutable, LooksForBlocksToLeaveOutBeforeTheProduct) {
-  const auto p = problem("nt m=300 n=200 k=1000 a=bf16");
-  const auto made = make(p, skipping(kSplit));
-  std::vector<kernel::GemmArguments> seen;
-  fake_.on_launch = [&](const FakeLaunch&, void** parameters) {
-    seen.push_back(*static_cast<kernel::GemmArguments*>(parameters[0]));
-  };
-  fake_.forget_calls();
-  ASSERT_TRUE(made->launch(operands(300), nullptr, nullptr).ok());
-  ASSERT_EQ(fake_.launches.size(), 4U);
-  // 17 groups of 32 rows or columns in 8 granules; 5 + 4 tiles; 20 tiles of C, 4 a block.
-  const unsigned blocks[] = {(10 + 7) * 8, 5 + 4, 5, 20 * 4};
-  const unsigned threads[] = {128, 256, 128, 128};
-  for (size_t i = 0; i < 4; ++i) {
-    EXPECT_EQ(fake_.launches[i].config.grid_x, blocks[i]) << i;
-    EXPECT_EQ(fake_.launches[i].config.block_x, threads[i]) << i;
-    EXPECT_EQ(std::memcmp(&seen[i], &seen[0], sizeof(seen[0])), 0) << "all take the same arguments";
-  }
-  EXPECT_THAT(launched(), ElementsAre("deepgemm_skip_norms", "deepgemm_skip_merge",
-                                      "deepgemm_skip_decide", "deepgemm_kernel_sm80"));
-  EXPECT_EQ(seen[0].skips.relative, 0.01);
-  EXPECT_EQ(seen[0].skips.absolute, 0);
-  EXPECT_EQ(fake_.count("cuMemAllocFromPoolAsync"), 0) << "a launch takes no memory";
-}
-
-// Parts of the workspace, in order and without overlap.
-TEST_F(CudaExecutable, FindsRoomForWhatItLooksFor) {
-  const auto made = make(problem("nt m=300 n=200 k=1000 a=bf16 batch=3"), skipping(kSplit));
-  std::vector<uint8_t> workspace(made->workspace_bytes(), 0xFF);
-  fake_.add_allocation(workspace.data(), {.bytes = workspace.size(), .type = kMemoryTypeDevice});
-  kernel::GemmArguments seen = {};
-  fake_.on_launch = [&](const FakeLaunch&, void** parameters) {
-    seen = *static_cast<kernel::GemmArguments*>(parameters[0]);
-  };
-  ASSERT_TRUE(made->launch(operands(300), workspace.data(), nullptr).ok());
-  const auto at = [&](const void* place) {
-    return static_cast<const uint8_t*>(place) - workspace.data();
-  };
-  const int64_t parts[][2] = {{at(seen.counters), 3 * 20 * 4},
-                              {at(seen.partials), int64_t{3} * 20 * 4 * 64 * 64 * 4},
-                              {at(seen.skips.norms), int64_t{3} * 500 * 8 * 3 * 4},
-                              {at(seen.skips.merged), 3 * 9 * 8 * 16},
-                              {at(seen.skips.weights), 3 * 9 * 4},
-                              {at(seen.skips.kept), 3 * 20 * 16 * 2},
-                              {at(seen.skips.counts), 3 * 20 * 4}};
-  int64_t end = 0;
-  for (const auto& [begin, bytes] : parts) {
-    EXPECT_GE(begin, end);
-    EXPECT_EQ(begin % 256, 0);
-    end = begin + bytes;
-  }
-  EXPECT_LE(end, static_cast<int64_t>(workspace.size()));
-  EXPECT_EQ(workspace.back(), 0xFF) << "only counters are cleared";
-}
-
-TEST_F(CudaExecutable, LooksForNothingWhereNothingCanBeGained) {
-  const auto made = make(problem("nt m=300 n=200 k=1000 a=bf16"), skipping(kTile));
-  kernel::GemmArguments seen = {};
-  fake_.on_launch = [&](const FakeLaunch&, void** parameters) {
-    seen = *static_cast<kernel::GemmArguments*>(parameters[0]);
-  };
-  LaunchOperands scaled = operands(300);
-  scaled.alpha = 0;
-  for (const LaunchOperands& given : {operands(255), scaled}) {
-    ASSERT_TRUE(made->launch(given, nullptr, nullptr).ok());
-    EXPECT_THAT(launched(), ElementsAre("deepgemm_kernel_sm80"));
-    EXPECT_EQ(seen.skips.kept, nullptr) << "every block is multiplied";
-  }
-  ASSERT_TRUE(made->launch(operands(256), nullptr, nullptr).ok());
-  EXPECT_EQ(launched().size(), 4U);
-  const auto empty = make(problem("nt m=300 n=200 k=0 a=bf16"), skipping(kTile));
-  ASSERT_TRUE(empty->launch(operands(300), nullptr, nullptr).ok());
-  EXPECT_THAT(launched(), ElementsAre("deepgemm_kernel_sm80"));
-}
-
-TEST_F(CudaExecutable, LooksForBlocksInCapturedLaunchesToo) {
-  const auto made = make(problem("nt m=300 n=200 k=1000 a=bf16"), skipping(kTile));
-  ASSERT_TRUE(made->prepare_all().ok());
-  fake_.forget_calls();
-  const CuStream stream = fake_.make_stream(0, kCaptureActive);
-  for (const size_t offset : {size_t{0}, size_t{2}}) {
-    ASSERT_TRUE(made->launch(operands(300, offset), nullptr, stream).ok());
-    EXPECT_EQ(fake_.launches.size(), 4U);
-    for (const FakeLaunch& launch : fake_.launches) EXPECT_TRUE(launch.captured);
-    fake_.launches.clear();
-  }
-  EXPECT_EQ(fake_.count("cuMemAllocFromPoolAsync") + fake_.count("cuModuleLoadDataEx"), 0);
-  destroy_graphs();
-}
-
-TEST_F(CudaExecutable, HasNoSkippingKernelWhereSumsAreCutIntoGroups) {
-  const auto fails = [&](const char* line, contract::PathId path) {
-    schedule::Choice given = skipping(kTile);
-    given.path = path;
-    return !choice_kernel(problem(line), given, 90, Addresses::kAligned).ok();
-  };
-  EXPECT_FALSE(fails("nt m=300 n=200 k=1024 a=bf16", contract::PathId::kBf16));
-  EXPECT_FALSE(fails("nt m=300 n=200 k=1024 a=int8", contract::PathId::kInt8));
-  EXPECT_TRUE(fails("nt m=300 n=200 k=200000 a=int8", contract::PathId::kInt8));
-  EXPECT_TRUE(fails("nt m=300 n=200 k=1024 a=fp8_e4m3", contract::PathId::kFp8));
-  EXPECT_TRUE(fails("nt m=300 n=200 k=1024 a=bf16 b=int8 dequant=group group=64",
-                    contract::PathId::kW8A16));
-  EXPECT_TRUE(fails("nt m=300 n=200 k=1024 a=fp64", contract::PathId::kFp64));
 }
 
 TEST_F(CudaExecutable, SaysWhatOfL2WasSetAside) {

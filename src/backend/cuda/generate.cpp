@@ -286,16 +286,6 @@ void set_totals(const intent::Problem& problem, Config& config) {
   if (kernel::is_integer(config.math) && problem.k > kInt32Chain) config.promote = kInt32Chain;
 }
 
-// Tiles of these kernels can leave out blocks of K: sums are not cut into groups of k, and the
-// operands fit the FP32 of the norms.
-base::Result<void> check_skips(const KernelRequest& request, const Config& config) {
-  const bool fits = request.family == "sm80" && config.promote == 0 &&
-                    config.a.format != Format::kFp64 && config.b.format != Format::kFp64;
-  if (fits) return {};
-  return unsupported("{} has no kernel of the path {} that skips blocks of K", request.family,
-                     contract::path_info(request.path).name);
-}
-
 int64_t ceil_div(int64_t value, int64_t by) { return (value + by - 1) / by; }
 
 }  // namespace
@@ -335,8 +325,6 @@ base::Result<KernelSpec> kernel_spec(const intent::Problem& problem, const Kerne
                        problem.output_columns() <= config.output_columns(config.block_n);
   config.b.streaming = problem.b.access == ACCESS_PATTERN_STREAMING && problem.m <= config.block_m;
   set_totals(problem, config);
-  config.skips = request.skips;
-  if (config.skips) DEEPGEMM_TRY(check_skips(request, config));
   if (request.fixed_sizes) {
     config.fixed_n = static_cast<int>(problem.n);
     config.fixed_k = static_cast<int>(problem.k);
@@ -382,8 +370,6 @@ base::Result<LaunchShape> launch_shape(const KernelSpec& spec, const intent::Pro
                        : spec.family == "sm80" ? kernel::sm80_shared_bytes(config)
                                                : kernel::skinny_shared_bytes(config);
   shape.items = plane * layers;
-  DEEPGEMM_TRY_ASSIGN(skips, skip_shape(config, problem, m));
-  shape.skips = skips;
   if (config.split) {
     shape.partial_bytes =
         shape.items * config.block_m * config.block_n * kernel::total_bytes(config);
@@ -425,10 +411,6 @@ kernel::GemmArguments launch_arguments(const KernelSpec& spec, const intent::Pro
   to.raster = operands.raster;
   to.partials = operands.partials;
   to.counters = operands.counters;
-  const auto skips = skip_shape(spec.config, problem, operands.m);
-  if (spec.config.skips && operands.skip_memory != nullptr && skips.ok()) {
-    to.skips = skip_arguments(*skips, operands.skip_memory, operands.skip_allowance);
-  }
   return to;
 }
 

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <string>
 
-#include "backend/cuda/tile_skips.hpp"
 #include "base/result.hpp"
 #include "contract/path.hpp"
 #include "intent/problem.hpp"
@@ -31,7 +30,6 @@ struct KernelRequest {
   AddressAlignment alignment;
   bool stochastic = false;   // rounds the output so, with the contract's seed
   bool fixed_sizes = false;  // N and K are compiled in; M never is
-  bool skips = false;        // tiles may leave out blocks of K
 };
 
 // One kernel: all that distinguishes its code. Equal specs give equal sources.
@@ -49,9 +47,8 @@ bool has_kernels(const std::string& family);
 // weights. `problem` must be resolved.
 base::Result<KernelSpec> kernel_spec(const intent::Problem& problem, const KernelRequest& request);
 
-// The product's entry: "deepgemm_kernel_sm80".
+// The entry's name: "deepgemm_kernel_sm80".
 std::string kernel_symbol(const KernelSpec& spec);
-// With its entry first, then those of skip_passes() where the kernel skips.
 jit::Source kernel_source(const KernelSpec& spec);
 
 // The figures of a launch of `m` rows. Any number of blocks from 1 on gives the same bits; more
@@ -62,7 +59,6 @@ struct LaunchShape {
   int64_t items = 0;          // tiles times parts of K
   int64_t partial_bytes = 0;  // of workspace, 16-byte aligned; 0 without splits
   int64_t counters = 0;       // 32-bit words, zero before the first launch
-  SkipShape skips;            // what runs before the product
 };
 
 // UNSUPPORTED when a size or the number of items is beyond 32 bits.
@@ -84,9 +80,6 @@ struct LaunchOperands {
   int raster = 8;  // rows of tiles that share columns of B in the second-level cache
   void* partials = nullptr;
   uint32_t* counters = nullptr;
-  // For a spec with config.skips; null: this launch leaves out nothing.
-  void* skip_memory = nullptr;
-  contract::SkipAllowance skip_allowance;
 };
 kernel::GemmArguments launch_arguments(const KernelSpec& spec, const intent::Problem& problem,
                                        const LaunchOperands& operands);

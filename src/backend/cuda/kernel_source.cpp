@@ -58,19 +58,7 @@ std::string config_text(const Config& config) {
          operand_text("a", config.a) + operand_text("b", config.b) +
          fmt::format("    .promote = {}, .scaled = {},\n", config.promote, config.scaled) +
          epilogue_text(config.epilogue) +
-         fmt::format("    .fixed_n = {}, .fixed_k = {}, .skips = {},\n", config.fixed_n,
-                     config.fixed_k, config.skips);
-}
-
-std::string entry_text(const std::string& symbol, const std::string& function, int threads,
-                       int resident) {
-  return fmt::format(
-      "\n"
-      "PTX_KERNEL void PTX_BOUNDS({}, {}) {}(\n"
-      "    PTX_PARAMETER deepgemm::kernel::GemmArguments arguments) {{\n"
-      "  deepgemm::kernel::{}<deepgemm::kernel::kConfig>(arguments);\n"
-      "}}\n",
-      threads, resident, symbol, function);
+         fmt::format("    .fixed_n = {}, .fixed_k = {},\n", config.fixed_n, config.fixed_k);
 }
 
 }  // namespace
@@ -84,27 +72,25 @@ jit::Source kernel_source(const KernelSpec& spec) {
   source.name =
       fmt::format("{}_{}_{}x{}x{}", spec.family, kMathNames[static_cast<int>(config.math)],
                   config.block_m, config.block_n, config.block_k);
-  source.symbols = {kernel_symbol(spec)};
-  source.text = fmt::format("#include \"families/{}.cuh\"\n", spec.family);
-  if (config.skips) source.text += "#include \"skip/decide.cuh\"\n#include \"skip/norms.cuh\"\n";
-  source.text += fmt::format(
+  source.text = fmt::format(
+      "#include \"families/{0}.cuh\"\n"
       "\n"
       "namespace deepgemm::kernel {{\n"
-      "inline constexpr Config kConfig{{\n{}}};\n"
-      "}}  // namespace deepgemm::kernel\n",
-      config_text(config));
-  source.text += entry_text(kernel_symbol(spec), spec.family, config.threads(), config.resident);
-  for (const SkipPass& pass : skip_passes(config)) {
-    if (!config.skips) break;
-    source.symbols.emplace_back(pass.symbol);
-    source.text += entry_text(pass.symbol, pass.function, pass.threads, 1);
-  }
+      "inline constexpr Config kConfig{{\n{1}}};\n"
+      "}}  // namespace deepgemm::kernel\n"
+      "\n"
+      "PTX_KERNEL void PTX_BOUNDS({2}, {3}) {4}(\n"
+      "    PTX_PARAMETER deepgemm::kernel::GemmArguments arguments) {{\n"
+      "  deepgemm::kernel::{0}<deepgemm::kernel::kConfig>(arguments);\n"
+      "}}\n",
+      spec.family, config_text(config), config.threads(), config.resident, kernel_symbol(spec));
   constexpr std::string_view kFolder = "kernels/cuda/";
   for (int i = 0; i < deepgemm_cuda_kernel_texts_count; ++i) {
     const base::EmbeddedFile& file = deepgemm_cuda_kernel_texts[i];
     source.headers.push_back({file.name + kFolder.size(), file.text});
   }
   source.arch = spec.arch;
+  source.symbols = {kernel_symbol(spec)};
   return source;
 }
 

@@ -11,10 +11,10 @@
 
 namespace deepgemm::cuda {
 
-// What a launch needs that splits K, or looks for blocks of K to leave out.
+// What a launch with split K needs.
 struct WorkspaceSize {
   size_t counter_bytes = 0;  // zero before a launch, and again after it
-  size_t partial_bytes = 0;  // what nothing is expected of
+  size_t partial_bytes = 0;
 
   size_t bytes() const { return counter_bytes + partial_bytes; }
   bool fits(const WorkspaceSize& other) const {
