@@ -72,6 +72,7 @@ constexpr Form kSm80Forms[] = {
     {PathId::kFp64, "tt", "a=fp64 la=blocked16 lb=blocked16", false, {8, 8, 8}},
     {PathId::kFp32Acc64, "nt", "a=fp32", false},
     {PathId::kFp32Acc64, "nn", "a=fp32 b=bf16 act=gelu", false},
+    {PathId::kFp32Acc64, "nt", "a=fp32 b=int8 dequant=group group=64", false},
     {PathId::kFp64, "nn", "a=fp64 b=fp32", false},
     {PathId::kInt8, "nt", "a=int8 c=bf16 dequant=channel", false},
     {PathId::kInt8, "nn", "a=int8 dequant=group group=64", false},

@@ -112,7 +112,7 @@ constexpr bool is_integer(Math math) { return math == Math::kInt32 || math == Ma
 constexpr bool sums_in_double(Math math) { return math == Math::kFp64 || math == Math::kFp32Acc64; }
 constexpr i32 sum_bytes(const Config& c) { return sums_in_double(c.math) ? 8 : 4; }
 constexpr bool wide_totals(const Config& c) {
-  return c.promote > 0 && (c.math == Math::kFp64 || (is_integer(c.math) && !c.scaled));
+  return c.promote > 0 && (sums_in_double(c.math) || (is_integer(c.math) && !c.scaled));
 }
 constexpr i32 total_bytes(const Config& c) { return wide_totals(c) ? 8 : sum_bytes(c); }
 
