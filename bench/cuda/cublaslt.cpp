@@ -151,14 +151,13 @@ int CublasLt::prepare(const PeerProduct& product) {
 
 bool CublasLt::launch(int algorithm, const void* a, const void* b, void* c, void* workspace,
                       void* stream) {
-  const float one = 1, zero = 0;  // bytes of zero are zero in every type
-  const double double_one = 1, double_zero = 0;
+  const float one = 1;
+  const double double_one = 1, zero = 0;  // whose bytes are zero in every type
   const int integer_one = 1;
   const void* const alpha = row_class_ == "int8"   ? static_cast<const void*>(&integer_one)
                             : row_class_ == "fp64" ? static_cast<const void*>(&double_one)
                                                    : &one;
-  const void* const beta = row_class_ == "fp64" ? static_cast<const void*>(&double_zero) : &zero;
-  return calls_->matmul(handle_, description_, alpha, b, layouts_[0], a, layouts_[1], beta, c,
+  return calls_->matmul(handle_, description_, alpha, b, layouts_[0], a, layouts_[1], &zero, c,
                         layouts_[2], c, layouts_[2],
                         algorithms_[static_cast<size_t>(algorithm)].algorithm, workspace,
                         kWorkspace, stream) == 0;

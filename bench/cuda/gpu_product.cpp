@@ -73,11 +73,7 @@ class Operands {
   void* c(int set) const { return c_[index(set)]; }
 
   // Makes all of C NaN.
-  base::Result<void> forget_c(int set) const {
-    const auto bytes = static_cast<size_t>(product_.m * product_.n) *
-                       static_cast<size_t>(output_bytes(product_.row_class));
-    return copy_repeatedly(c(set), nans_, bytes);
-  }
+  base::Result<void> forget_c(int set) const { return copy_repeatedly(c(set), nans_, c_bytes()); }
 
   // The exact value of an element, and the sum of the magnitudes.
   std::pair<double, double> element(int64_t row, int64_t column) const {
@@ -93,6 +89,10 @@ class Operands {
 
  private:
   Operands(BenchGpu& gpu, const PeerProduct& product) : gpu_(gpu), product_(product) {}
+  size_t c_bytes() const {
+    return static_cast<size_t>(product_.m * product_.n) *
+           static_cast<size_t>(output_bytes(product_.row_class));
+  }
   size_t index(int set) const { return static_cast<size_t>(set) % a_.size(); }
   double at(const std::vector<uint8_t>& block, int64_t element) const {
     return base::decode(input_of(product_.row_class), block.data(),
@@ -118,7 +118,7 @@ class Operands {
     for (size_t set = 0; set < sets; ++set) {
       DEEPGEMM_TRY(add(a_, a_block_, m * k * width));
       DEEPGEMM_TRY(add(b_, b_block_, n * k * width));
-      DEEPGEMM_TRY(add(c_, nans_, m * n * 8));
+      DEEPGEMM_TRY(add(c_, nans_, c_bytes()));
     }
     return {};
   }

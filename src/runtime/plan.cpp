@@ -34,11 +34,7 @@ schedule::KernelCheck check_for(const Device& device, const Wishes& wishes) {
              const intent::Problem& problem,
              const schedule::Candidate& candidate) -> std::optional<std::string> {
     for (const Missing& known : missing) {
-      const schedule::Choice& choice = known.choice;
-      if (choice.family == candidate.family && choice.path == candidate.path &&
-          choice.config == candidate.config) {
-        return known.reason;
-      }
+      if (schedule::same_kernel(known.choice, candidate)) return known.reason;
     }
     return check ? check(problem, candidate) : std::nullopt;
   };

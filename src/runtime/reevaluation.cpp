@@ -25,10 +25,7 @@ bool keeps_promises(const schedule::Choice& choice, const PlanData& first) {
 // What the report predicts for the kernel of another choice; infinite where it is refused.
 double predicted_us(const schedule::Report& report, const schedule::Choice& choice) {
   for (const schedule::Candidate& candidate : report.candidates) {
-    if (candidate.family == choice.family && candidate.path == choice.path &&
-        candidate.config == choice.config && candidate.cost) {
-      return candidate.cost->us;
-    }
+    if (candidate.cost && schedule::same_kernel(choice, candidate)) return candidate.cost->us;
   }
   return std::numeric_limits<double>::infinity();
 }
@@ -60,9 +57,9 @@ void look(PlanSlot& slot) {
 
 bool may_change(const PlanData& plan) {
   const intent::Problem& problem = plan.problem();
-  return plan.executable != nullptr && !plan.hooked && plan.device->tells_load() &&
+  return plan.executable != nullptr && !plan.hooked &&
          problem.contract.reproducibility == REPRODUCIBILITY_NONE &&
-         !schedule::fixes_tile(problem.tiling);
+         !schedule::fixes_tile(problem.tiling) && plan.device->tells_load();
 }
 
 base::Result<std::shared_ptr<const PlanData>> plan_for_load(const PlanSlot& slot,
@@ -162,11 +159,11 @@ Reevaluator& process_reevaluator() {
 void note_launch(const std::shared_ptr<PlanSlot>& slot, deepgemm_stream_t stream) {
   const PlanData& plan = slot->current();
   plan.device->add_work(plan.choice().cost.us);
-  if (!may_change(plan) || !slot->count_launch()) return;
-  if (plan.executable->is_captured(stream)) {
-    slot->looked();
-  } else {
+  if (!slot->count_launch()) return;
+  if (may_change(plan) && !plan.executable->is_captured(stream)) {
     process_reevaluator().request(slot);
+  } else {
+    slot->looked();
   }
 }
 

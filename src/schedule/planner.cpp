@@ -208,6 +208,11 @@ bool same_kernel(const Choice& x, const Choice& y) {
   return x.path == y.path && x.family == y.family && x.config == y.config;
 }
 
+bool same_kernel(const Choice& choice, const Candidate& candidate) {
+  return choice.path == candidate.path && choice.family == candidate.family &&
+         choice.config == candidate.config;
+}
+
 Report plan(const intent::Problem& problem, const DeviceProfile& profile, const DeviceState& state,
             const PlannerOptions& options) {
   Report report;

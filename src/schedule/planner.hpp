@@ -62,6 +62,7 @@ struct Choice {
 };
 
 bool same_kernel(const Choice& x, const Choice& y);
+bool same_kernel(const Choice& choice, const Candidate& candidate);
 
 struct Report {
   intent::Problem problem;
