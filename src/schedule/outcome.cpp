@@ -101,10 +101,7 @@ base::Error explain_failure(const Report& report) {
 const Candidate* chosen_candidate(const Report& report) {
   if (!report.choice) return nullptr;
   for (const Candidate& candidate : report.candidates) {
-    if (!candidate.refusal && candidate.path == report.choice->path &&
-        candidate.family == report.choice->family && candidate.config == report.choice->config) {
-      return &candidate;
-    }
+    if (!candidate.refusal && same_kernel(*report.choice, candidate)) return &candidate;
   }
   return nullptr;
 }
